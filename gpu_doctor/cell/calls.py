@@ -168,7 +168,7 @@ def is_of(meant: Any, names: Collection[str], module: str) -> bool:
     Args:
         meant: The class or its name, see `Cells.meant`.
         names: Names of the classes. A bare name in the text also counts, if its module is unknown.
-        module: Begin of the name of the module.
+        module: Start of the name of the module.
     """
     if inspect.isclass(meant):
         return any(base.__name__ in names and base.__module__.startswith(module) for base in meant.__mro__)

@@ -54,7 +54,7 @@ class Fix:
         return tuple(shown)
 
     @property
-    def said(self) -> tuple[str, ...]:
+    def remarks(self) -> tuple[str, ...]:
         """The notes; if there is nothing to change or to note, a sentence with the reason."""
         if self.cells or self.notes or self.paste:
             return self.notes
@@ -68,7 +68,7 @@ class Fix:
         return "\n\n".join([*parts, *([self.paste] if self.paste else [])])
 
     def __str__(self) -> str:
-        return "\n".join(part for part in (self.diff, *self.said, self.paste) if part)
+        return "\n".join(part for part in (self.diff, *self.remarks, self.paste) if part)
 
     def _repr_html_(self) -> str:
         # The page's text colour on a tint (Okabe-Ito): readable on a dark page too, and + and - carry the same meaning.

@@ -75,7 +75,7 @@ def kept_graphs(source: str) -> tuple[Kept, ...]:
 
 
 def _described(cell: CellSource, statement: ast.stmt, value: ast.expr, losses: set[str]) -> Kept:
-    """Describes a line that keeps a value; its cure is `.item()` for a loss or a sum, else `.detach()`."""
+    """Describes a line that keeps a value, with a cure that adds `.item()` to a loss or a sum, else `.detach()`."""
     line, end = statement.lineno, cell.end(value)
     begin, behind = cell.line_begin(line), cell.line_end(line)
     number = isinstance(statement, ast.AugAssign) or (isinstance(value, ast.Name) and value.id in losses)

@@ -92,7 +92,7 @@ class CellSource:
         return self.text[self.begin(node) : self.end(node)]
 
     def indent(self, line: int) -> str:
-        """Returns the white space at the begin of line `line`."""
+        """Returns the white space at the start of line `line`."""
         text = self.text[self.line_begin(line) : self.line_end(line)]
         return text[: len(text) - len(text.lstrip())]
 

@@ -56,6 +56,7 @@ def tree_of(text: str) -> ast.Module | None:
 
 
 def _parse(lines: Iterable[str]) -> ast.Module:
+    """Parses lines of Python, without warnings about their escape sequences."""
     text = "\n".join(lines)
     if "\\" not in text:
         return ast.parse(text)

@@ -109,6 +109,7 @@ def _own_path(kind: str, groups: str) -> str | None:
 
 
 def _text(path: Path) -> str:
+    """Returns the text of a file; empty if it cannot be read."""
     try:
         return path.read_text().strip()
     except (OSError, ValueError):

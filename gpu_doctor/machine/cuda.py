@@ -55,7 +55,7 @@ def cuda_devices() -> tuple[DeviceSetup, ...]:
 
 
 def _by_nvml(torch: Any) -> tuple[DeviceSetup, ...]:
-    """Returns NVML's devices after CUDA_VISIBLE_DEVICES; none if the driver is too old for torch's CUDA."""
+    """Returns the devices that NVML lists and CUDA_VISIBLE_DEVICES allows; none if the driver is too old for torch."""
     with probe.initialised() as access:
         vendor = access.vendor
         if vendor is None:

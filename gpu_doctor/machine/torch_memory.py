@@ -128,6 +128,7 @@ def opened(scope: ProbeScope) -> Iterator[Reader | None]:
             cuda[index] = _CudaDevice(index, memory.memory_stats_as_nested_dict(index))
 
     def read() -> list[Reading]:
+        """Reads all CUDA devices in use, or else the Metal device."""
         torch = torch_if_loaded()
         if torch is None:
             return []

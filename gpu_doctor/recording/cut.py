@@ -24,7 +24,7 @@ _CHORE_SUMS: Final = ("calls", "wall_s", "nbytes", "other_s")
 
 
 def until(recording: Recording, moment_s: float) -> Recording:
-    """Returns the recording as it was at `moment_s`, in s after its begin; the recording itself from its end on."""
+    """Returns the recording as it was at `moment_s`, in s after its start; the recording itself from its end on."""
     if moment_s >= recording.duration_s:
         return recording
     setup, traffic, chores = recording.setup, recording.traffic, recording.chores

@@ -16,7 +16,7 @@ from gpu_doctor.recording.steps import Steps
 
 @dataclass(frozen=True)
 class Cursor:
-    """A reader's position in a run. An empty one reads from the begin."""
+    """A reader's position in a run. An empty one reads from the beginning."""
 
     generation: int = 0
     """Number of times that the rows of a long run were thinned; when it changes, earlier row numbers are invalid."""
@@ -84,7 +84,7 @@ class Replay:
     """A saved recording as a feed: everything at once, or up to a moment that the caller advances."""
 
     def __init__(self, recording: Recording, until_s: float | None = None) -> None:
-        """Plays `recording` up to `until_s`, in seconds after its begin; None plays all."""
+        """Plays `recording` up to `until_s`, in seconds after its start; None plays all."""
         self.recording = recording
         self.until_s = until_s
 

@@ -224,7 +224,7 @@ class Recording:
     source: str = ""
     """Text of the cell, for the bars next to its lines."""
     started_at: float = 0.0
-    """Unix time of the begin."""
+    """Unix time at which the run began."""
     duration_s: float = 0.0
     """Host time from begin to end of the run, in s, with or without steps."""
     overhead_s: float = 0.0

@@ -248,7 +248,7 @@ class EvaluationFacts:
     with_gradients: int = 0
     """Number of these that recorded a graph which no backward used."""
     edge_s: float = float("nan")
-    """Time at the begin and end of all evaluation passes, in s: the loader's iterator (worker start), the first batch,
+    """Time at the start and end of all evaluation passes, in s: the loader's iterator (worker start), the first batch,
     and the end."""
 
 
@@ -261,7 +261,7 @@ class Compilation:
     line: int = 0
     """Line on which the function begins."""
     at_s: float = 0.0
-    """Begin of the compilation, in s after the run began."""
+    """Start of the compilation, in s after the run began."""
     wall_s: float = 0.0
     """Duration of the compilation, that of the backward included, in s."""
     reason: str = ""

@@ -62,7 +62,7 @@ class Steps:
     start_s: Column
     """Host time at which the row begins, in seconds after the run began."""
     wall_s: Column
-    """Host time from the row's begin to its end. The rows of a loop are contiguous, so they sum to its wall-clock."""
+    """Host time from the row's start to its end. The rows of a loop are contiguous, so they sum to its wall-clock."""
     count: Column
     """Number of steps in the row (1 until a long run is thinned)."""
     kind: Column
@@ -84,7 +84,7 @@ class Steps:
     (each at half the cost of an empty tap, timed in this run), turning them into steps, finding models, marking the
     device. Not included: work of taps beyond an empty one, and the cost of caches that our code evicts."""
     loss_s: Column
-    """Part of `other` between the end of the last forward and the begin of backward (functional losses, metrics)."""
+    """Part of `other` between the end of the last forward and the start of backward (functional losses, metrics)."""
     no_grad_s: Column
     """Part of `forward_s` in forwards in training mode that record no gradients, such as a second one for a metric."""
     edge_s: Column

@@ -33,7 +33,7 @@ def fix_shown(fix: Fix, settings: Mapping[str, SettingValue]) -> FixShown:
         lines=tuple(_first(lines)),
         # Copied text is the user's own, unchanged except for lone surrogates, which no page can hold.
         cells=tuple(FixCell(clean(cell.label, 80), _whole(cell.after)) for cell in fix.cells),
-        notes=tuple(clean(note, 600) for note in fix.said),
+        notes=tuple(clean(note, 600) for note in fix.remarks),
         paste=_whole(fix.paste),
         complete=fix.complete,
         error="",

@@ -1,6 +1,7 @@
-"""Runs the cell again under other settings, compares, and puts everything back.
+"""Reruns the cell under other settings, compares the runs, and restores everything.
 
-Stands on both halves: it records runs and reads diagnoses of them. It knows no front end: who shows a trial asks it.
+It uses both halves of the package: it records runs and reads their diagnoses. It knows no front end: a front end that
+shows a trial reads it from here.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ if TYPE_CHECKING:
     from gpu_doctor.trials.ideal_loader import is_bound as is_bound
     from gpu_doctor.trials.ideal_loader import no_ideal as no_ideal
     from gpu_doctor.trials.ideal_loader import reached as reached
-    from gpu_doctor.trials.look.looked import Look as Look
-    from gpu_doctor.trials.look.looked import Operator as Operator
+    from gpu_doctor.trials.look.result import Look as Look
+    from gpu_doctor.trials.look.result import Operator as Operator
     from gpu_doctor.trials.plan import Dropped as Dropped
     from gpu_doctor.trials.plan import Plan as Plan
     from gpu_doctor.trials.plan import Step as Step
@@ -64,8 +65,8 @@ _FACE: Final = {
     "Largest": "results",
     "PERMISSIONS": "allowing",
     "Dropped": "plan",
-    "Look": "look.looked",
-    "Operator": "look.looked",
+    "Look": "look.result",
+    "Operator": "look.result",
     "Plan": "plan",
     "Step": "plan",
     "SWEEP_TRIALS": "searches",

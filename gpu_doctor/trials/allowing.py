@@ -23,11 +23,11 @@ class Permission:
     """The sentences for one permission of `allow=`."""
 
     refusal: str
-    """Why a trial is refused without it; `{calls}` stands for what the cell does."""
+    """Sentence for a trial refused without it; `{calls}` stands for the calls of the cell."""
     lost: str
-    """What a trial with it does not undo."""
+    """Sentence on what a trial with it does not undo."""
     tick: str
-    """Label of the panel's box."""
+    """Label of the panel's checkbox."""
 
 
 PERMISSIONS: Final[Mapping[str, Permission]] = {
@@ -50,7 +50,7 @@ PERMISSIONS: Final[Mapping[str, Permission]] = {
         tick="Allow each side of a trial to change this data for good",
     ),
 }
-"""All permissions, by the name that `allow=` takes."""
+"""Name that `allow=` takes -> permission."""
 
 
 def checked(allow: Any) -> frozenset[str]:
@@ -62,9 +62,9 @@ def checked(allow: Any) -> frozenset[str]:
     if isinstance(allow, str) or not isinstance(allow, Collection):
         raise TypeError(f'allow takes names in a tuple, such as allow=("{PROCESSES}",), not {allow!r:.60}.')
     known = '", "'.join(PERMISSIONS)
-    for one in allow:
-        if not isinstance(one, str) or one not in PERMISSIONS:
-            raise ValueError(f'allow takes "{known}", not {one!r:.60}.')
+    for permission in allow:
+        if not isinstance(permission, str) or permission not in PERMISSIONS:
+            raise ValueError(f'allow takes "{known}", not {permission!r:.60}.')
     return frozenset(allow)
 
 

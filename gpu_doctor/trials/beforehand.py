@@ -1,6 +1,6 @@
-"""Checks a case before a trial: why it is refused, or what the trial cannot see or put back.
+"""Checks a case before a trial: why it is refused, or what the trial cannot see or restore.
 
-Nothing is run, copied or changed here. Whoever starts trials asks first; the panel shows the same sentences.
+Nothing is run, copied or changed here. Every trial makes these checks first; the panel shows the same sentences.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ def _joined(checks: Iterable[Callable[[Runner], Beforehand]], case: Runner) -> B
     with walked_once():
         every = [_said_by(check, case) for check in checks]
     return Beforehand(
-        tuple(dict.fromkeys(one for each in every for one in each.refusals)),
-        tuple(dict.fromkeys(one for each in every for one in each.notes)),
-        tuple(dict.fromkeys(one for each in every for one in each.lost)),
+        tuple(dict.fromkeys(refusal for each in every for refusal in each.refusals)),
+        tuple(dict.fromkeys(note for each in every for note in each.notes)),
+        tuple(dict.fromkeys(loss for each in every for loss in each.lost)),
         {name: sentence for each in every for name, sentence in each.asks.items()},
     )

@@ -1,6 +1,6 @@
 """Chooses the settings that a treatment tries next: those for the costliest finding first.
 
-Where a finding asks for workers, the forecast says how many; over short epochs they are kept alive.
+If a finding prescribes workers, the forecast determines their number; for short epochs they stay alive between epochs.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ ON_WORKERS: Final = ("prefetch_factor", "persistent_workers")
 
 @dataclass(frozen=True)
 class Move:
-    """One change of the settings to try."""
+    """A change of the settings to try."""
 
     settings: dict[str, SettingValue]
     """Settings to add to those kept so far, or to change in them."""
     why: str
-    """The rule that asked for it."""
+    """Name of the rule that prescribes it."""
 
 
 def moves(
@@ -45,13 +45,13 @@ def moves(
         kept: settings kept so far.
         tried: the whole settings of each trial so far.
     """
-    hints = (one for one in diagnosis.hints if not one.risk)  # turning a risk gains nothing that a trial could show
+    hints = (hint for hint in diagnosis.hints if not hint.risk)  # turning a risk gains nothing that a trial could show
     for finding in (*diagnosis.findings, *hints):
-        for one in finding.prescriptions:
-            high = one.predicted_high
-            if not one.settings or one.safety not in allowed or (high is not None and high < WORTH):
+        for prescription in finding.prescriptions:
+            high = prescription.predicted_high
+            if not prescription.settings or prescription.safety not in allowed or (high is not None and high < WORTH):
                 continue
-            settings = dict(one.settings)
+            settings = dict(prescription.settings)
             if set(settings) == {"num_workers"} and int(settings["num_workers"]) > (diagnosis.vitals.workers or 0):
                 settings = _workers(diagnosis.vitals, kept, tried) or settings
             candidate = joined(kept, settings)
@@ -75,7 +75,7 @@ def _workers(v: Vitals, kept: Settings, tried: Sequence[Mapping[str, Any]]) -> d
         found = forecast(v, settings) if joined(kept, settings) not in tried else None
         if found is not None:
             seen[count] = found
-    best = max((one.speedup for one in seen.values()), default=0.0)
+    best = max((other.speedup for other in seen.values()), default=0.0)
     chosen = enough(seen, ENOUGH) if best >= WORTH else None
     return {} if chosen is None else {"num_workers": chosen[0], **staying}
 

@@ -24,7 +24,7 @@ from gpu_doctor.trials.executors import RayExecutor
 from gpu_doctor.trials.knobs.knob import Refused
 from gpu_doctor.trials.largest_batch import SECONDS as SEARCH_SECONDS
 from gpu_doctor.trials.largest_batch import Memory
-from gpu_doctor.trials.look.looked import Look
+from gpu_doctor.trials.look.result import Look
 from gpu_doctor.trials.plan import Plan
 from gpu_doctor.trials.results import Largest, Sweep
 from gpu_doctor.trials.rounds import MOST_PAIRS
@@ -56,13 +56,13 @@ class Case(Runner):
     """
 
     def __init__(self, *code: Any, **how: Any) -> None:
-        """See `case` and `Runner`, which take the same."""
+        """Makes a case from the same arguments as `case` and `Runner`."""
         super().__init__(*code, **how)
         if running() is None:  # code inside a recorded run may make cases of its own
             _last[:] = [self]
 
     def __str__(self) -> str:
-        """What was run and tried, and the verdict."""
+        """Returns the numbers of runs and trials, and the verdict."""
         done = f"{formatting.count(len(self.recordings), 'run')}, {formatting.count(len(self.effects), 'trial')}"
         verdict = self.diagnosis.verdict if self.diagnosis is not None else "Not run yet: .run() runs it."
         return f"{formatting.clean(self.name, 80)} ({done}): {formatting.clean(verdict)}"
@@ -72,21 +72,21 @@ class Case(Runner):
     def run(
         self, settings: Settings | None = None, *, steps: int | None = None, seconds: float | None = None
     ) -> Recording:
-        """Runs the code whole, in the namespace, and records it.
+        """Runs the whole code in its namespace and records it.
 
         Args:
-            settings: knob values to run it under; None or empty = as written.
-            steps: leave the loop after so many (what follows the loop is then not run).
-            seconds: leave it after so many, likewise.
+            settings: settings of the run; None or empty for the code as written.
+            steps: number of steps after which the loop ends, without the code after it; None for no limit.
+            seconds: time after which the loop ends, likewise; None for no limit.
 
         Returns:
-            The recording, also the newest of `recordings`.
+            The recording, which is also the newest of `recordings`.
 
         Raises:
-            Whatever the code raises, untouched, after the recording was kept.
-            Refused: if a setting cannot be honoured.
-            ValueError: if steps or seconds are not positive.
-            Busy: if a run is already being recorded in this process.
+            Any exception of the code, unchanged, after the recording was stored.
+            Refused: The loop does not support a setting.
+            ValueError: `steps` or `seconds` is not positive.
+            Busy: A run is already being recorded in this process.
         """
         __tracebackhide__ = True
         trial.check_budget(steps, seconds)
@@ -96,13 +96,13 @@ class Case(Runner):
         self.recordings.append(result.recording)
         self.diagnosis, self.recordings[-1] = judged(result.recording, self.recordings[:-1])
         if self.job is not None and self.diagnosis is not None and not len(result.recording.steps):
-            said = f"The cell trains in processes of its own. {self.job.head}: see the ranks below."
-            self.diagnosis = replace(self.diagnosis, verdict=said)
+            verdict = f"The cell trains in processes of its own. {self.job.head}: see the ranks below."
+            self.diagnosis = replace(self.diagnosis, verdict=verdict)
         if result.error is not None:
             try:
                 raise result.error
             finally:
-                del result  # the error's traceback holds this frame: a circle would keep the loop's memory
+                del result  # the error's traceback holds this frame: the cycle would keep the loop's memory alive
         return self.recordings[-1]
 
     def trial(
@@ -115,18 +115,19 @@ class Case(Runner):
         against: Settings | None = None,
         allow: Collection[str] = (),
     ) -> Effect:
-        """Tries settings against the code as written, from the same state, and puts everything back.
+        """Tries settings against the code as written, from the same state, and restores everything.
 
         Args:
-            settings: knob values to try.
-            steps: steps of one side of one round; more in the next where they last too short a time to be judged, fewer
-                where they last long.
-            seconds: of the trial, within which a pair of runs must end. Two pairs are made all the same, however long
-                the code takes to set up. None = `trial_steps` and `trial_seconds` of the case.
-            pairs: of runs, at most; fewer where it is clear.
-            against: knob values of the baseline side; None = as written.
-            allow: what the cell may do again in each side, where the trial is refused otherwise: `"processes"` starts
-                processes, `"network"` opens connections, `"large_data"` changes data that is too large to copy.
+            settings: settings to try.
+            steps: steps of each side of a pair; None for `trial_steps` of the case. Later pairs have more steps if
+                these are too short to be judged, and fewer if they last long.
+            seconds: time limit of the trial; None for `trial_seconds` of the case. Two pairs are made in any case,
+                however long the code takes to set up; further pairs must end within the limit.
+            pairs: largest number of pairs; fewer are made if the result is clear.
+            against: settings of the baseline side; None for the code as written.
+            allow: permissions for what the cell does again in each side, without which the trial is refused:
+                `"processes"` starts processes, `"network"` opens connections, `"large_data"` changes data that is too
+                large to copy.
 
         Returns:
             The effect, also the newest of `effects`. A refusal, a failure and an out-of-memory are outcomes of it.
@@ -147,7 +148,7 @@ class Case(Runner):
         """A recording of the code as written, made like a trial's side: everything is put back afterwards.
 
         Args:
-            steps: its budget, as of `trial`.
+            steps: its budget, as in `trial`.
             seconds: likewise.
             allow: likewise.
 
@@ -165,15 +166,15 @@ class Case(Runner):
             return self.measured_aside(**budget)[0]
 
     def beforehand(self, *, allow: Collection[str] = ()) -> Beforehand:
-        """What is to be known before a trial, in whole sentences; nothing is run, copied or changed.
+        """Returns the sentences to read before a trial; nothing is run, copied or changed.
 
         Args:
-            allow: what the trial would be allowed, as of `trial`.
+            allow: permissions of the trial, as in `trial`.
 
         Returns:
-            `refusals`: why no trial may begin. `notes`: what it keeps, or does otherwise than a run. `lost`: what would
-            not come back, or is done again and cannot be undone. `asks`: which refusals `allow` lifts. The panel shows
-            the same.
+            `refusals`: why no trial may begin. `notes`: what a trial copies, or does differently from a run. `lost`:
+            what cannot be restored, or is repeated and cannot be undone. `asks`: which refusals `allow` lifts. The
+            panel shows the same sentences.
         """
         with self.permitted(allow):
             return everything(self)
@@ -187,10 +188,10 @@ class Case(Runner):
         changes_training: bool = False,
         allow: Collection[str] = (),
     ) -> Plan:
-        """Climbs to better settings: see `treat.treat`; `steps`, `seconds` and `allow` are each trial's, as of `trial`.
+        """Finds better settings step by step, see `treat.treat`; `steps`, `seconds` and `allow` apply to each trial.
 
-        An interrupt (KeyboardInterrupt) leaves the plan so far as the newest of `plans`, once the code as
-        written was measured.
+        After an interrupt (KeyboardInterrupt) the plan so far is the newest of `plans`, if the code as written was
+        measured.
         """
         arguments.whole(max_trials, "max_trials", 8)
         allowed = arguments.switch(changes_training, "changes_training")
@@ -210,9 +211,9 @@ class Case(Runner):
     ) -> Sweep:
         """Tries every combination of a grid such as `{"num_workers": [0, 2, 4], "batch_size": [32, 64]}` on Ray Tune.
 
-        See `sweep.sweep`; `executor` names the cluster, such as `gpu_doctor.RayExecutor("auto")`: None = a Ray that is
-        started on this machine and ends with the sweep. `steps`, `seconds` and `allow` are each trial's, as of `trial`.
-        An interrupt leaves what was tried until then as the newest of `sweeps`.
+        See `sweep.sweep`. `executor` names the cluster, such as `gpu_doctor.RayExecutor("auto")`; None starts Ray on
+        this machine for the time of the sweep. `steps`, `seconds` and `allow` apply to each trial, as in `trial`. After
+        an interrupt the combinations tried so far are the newest of `sweeps`.
         """
         arguments.whole(max_trials, "max_trials", SWEEP_TRIALS)
         where = arguments.executor(executor)
@@ -221,7 +222,7 @@ class Case(Runner):
             return sweep.sweep(self, grid, executor=where, max_trials=max_trials, **budget)
 
     def _budget_of(self, steps: int | None, seconds: float | None) -> dict[str, Any]:
-        """What a trial was given, or what the case gives it."""
+        """Returns the budget of a trial: the given values, or the case's defaults."""
         return {
             "steps": self.trial_steps if steps is None else steps,
             "seconds": self.trial_seconds if seconds is None else seconds,
@@ -230,20 +231,20 @@ class Case(Runner):
     def largest_batch(
         self, *, memory: Memory | None = None, seconds: float = SEARCH_SECONDS, allow: Collection[str] = ()
     ) -> Largest:
-        """The largest batch that the GPU's memory holds, and the one best for samples/s, in at most three trials.
+        """Finds the largest batch that fits, and the best batch for samples/s, in at most three trials.
 
-        See `largest_batch.largest_batch`; `allow` is each trial's, as of `trial`.
+        See `largest_batch.largest_batch`; `allow` applies to each trial, as in `trial`.
         """
         with self.requested(allow):
             self.largest = largest_batch.largest_batch(self, memory=memory, seconds=seconds)
             return self.largest
 
     def flops(self, *, steps: int = flops.STEPS, seconds: float = flops.SECONDS, allow: Collection[str] = ()) -> Flops:
-        """Counts what a step computes, on a trial of a few steps; see `flops.counted`, and `trial` for `allow`.
+        """Counts the operations of a step in a short trial; see `flops.counted`, and `trial` for `allow`.
 
-        The newest run as written keeps the count, so that its diagnosis says what the loop computes in a second and,
-        on a card whose peak is known, which share of it that is. What the trial left behind, such as files that it
-        wrote, is among that run's notes.
+        The newest run as written stores the count, so that its diagnosis has the operations per second and, on a card
+        with a known peak, their share of it. What the trial could not restore, such as written files, is in that run's
+        notes.
         """
         with self.requested(allow):
             found, left = flops.counted(self, steps, seconds)
@@ -256,9 +257,9 @@ class Case(Runner):
         return found
 
     def look(self, steps: int = 5, *, seconds: float = 60.0, allow: Collection[str] = ()) -> Look:
-        """Looks into a few steps with torch.profiler, on a trial: the operators that matter, and who calls them.
+        """Profiles a few steps with torch.profiler in a trial, to find the costliest operators and their callers.
 
-        See `look.deep_look.look`; `allow` is as of `trial`.
+        See `look.deep_look.look`; `allow` is the same as in `trial`.
         """
         from gpu_doctor.trials.look import deep_look  # imports the profiler
 
@@ -276,15 +277,15 @@ def case(
     trial_seconds: float = TRIAL_SECONDS,
     price: float | None = None,
 ) -> Case:
-    """A case for some code.
+    """Makes a case for some code.
 
     Args:
-        code: the text of a cell, or a callable without arguments.
-        namespace: where the text runs, such as `globals()`; None = a new one (for a callable: its own globals).
-        name: for people.
-        trial_steps: budget of its trials, treatments and sweeps that are given none of their own: steps of a side.
-        trial_seconds: the same in seconds of one trial.
-        price: dollars that an hour of this machine costs, for reports to say what a loss costs and a cure saves.
+        code: text of a cell, or a callable without arguments.
+        namespace: namespace in which the text runs, such as `globals()`; None for a new one, or a callable's globals.
+        name: name for the user.
+        trial_steps: default steps of each side of a trial.
+        trial_seconds: default time limit of a trial, in seconds.
+        price: cost of this machine in dollars per hour, with which reports price losses and cures.
 
     Raises:
         SyntaxError: if the text does not compile.

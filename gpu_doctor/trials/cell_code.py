@@ -47,8 +47,8 @@ def fix_of(
 
     Args:
         code: the cell's text or the callable.
-        source: its text, empty for a callable.
-        namespace: where it runs.
+        source: text of the code; empty for a callable.
+        namespace: namespace in which it runs.
         setup: setup of its loop.
         settings: knob values, such as a plan's.
         history: texts of the cells that ran before, oldest first; None = those that IPython remembers.
@@ -122,7 +122,7 @@ def cells_entered(namespace: Mapping[str, Any], until: int | None = None) -> lis
     """Returns the cells that ran before, as typed, oldest first, each with its label; empty outside of IPython.
 
     Args:
-        namespace: of the notebook.
+        namespace: namespace of the notebook.
         until: only the first so many of `entered`.
     """
     found = []

@@ -64,29 +64,29 @@ def _below(table: symtable.SymbolTable) -> Iterator[symtable.SymbolTable]:
 
 def _block(body: Iterable[ast.stmt], found: Reach, bound: set[str], top: bool) -> None:
     """Collects reads and bindings of statements in order; only top-level statements surely bind."""
-    for one in body:
-        if isinstance(one, (ast.For, ast.AsyncFor)):
-            _reads([one.iter], found, bound)
-            _block(one.body, found, bound | stored([one.target]), top=False)
-            _block(one.orelse, found, set(bound), top=False)
-        elif isinstance(one, (ast.While, ast.If)):
-            _reads([one.test], found, bound)
-            _block(one.body, found, set(bound), top=False)
-            _block(one.orelse, found, set(bound), top=False)
-        elif isinstance(one, (ast.With, ast.AsyncWith)):  # its body is run once, like the lines around it
-            _reads([item.context_expr for item in one.items], found, bound)
-            targets = [item.optional_vars for item in one.items if item.optional_vars is not None]
-            _bind(stored(targets), one, found, bound, top)
-            _block(one.body, found, bound, top)
-        elif isinstance(one, _TRIES):
-            for block in (one.body, one.orelse, one.finalbody):
+    for statement in body:
+        if isinstance(statement, (ast.For, ast.AsyncFor)):
+            _reads([statement.iter], found, bound)
+            _block(statement.body, found, bound | stored([statement.target]), top=False)
+            _block(statement.orelse, found, set(bound), top=False)
+        elif isinstance(statement, (ast.While, ast.If)):
+            _reads([statement.test], found, bound)
+            _block(statement.body, found, set(bound), top=False)
+            _block(statement.orelse, found, set(bound), top=False)
+        elif isinstance(statement, (ast.With, ast.AsyncWith)):  # its body is run once, like the lines around it
+            _reads([item.context_expr for item in statement.items], found, bound)
+            targets = [item.optional_vars for item in statement.items if item.optional_vars is not None]
+            _bind(stored(targets), statement, found, bound, top)
+            _block(statement.body, found, bound, top)
+        elif isinstance(statement, _TRIES):
+            for block in (statement.body, statement.orelse, statement.finalbody):
                 _block(block, found, set(bound), top=False)
-            for handler in one.handlers:
+            for handler in statement.handlers:
                 _reads([handler.type] if handler.type else [], found, bound)
                 _block(handler.body, found, bound | {handler.name or ""}, top=False)
         else:
-            _reads([one], found, bound)
-            _bind(stored([one]), one, found, bound, top)
+            _reads([statement], found, bound)
+            _bind(stored([statement]), statement, found, bound, top)
 
 
 def _bind(names: set[str], where: ast.stmt, found: Reach, bound: set[str], top: bool) -> None:
@@ -114,8 +114,10 @@ def _reads(nodes: Iterable[ast.AST], found: Reach, bound: set[str]) -> None:
             first = node.generators[0]
             stack.append(first.iter)  # evaluated outside; the rest is a scope of its own,
             if not isinstance(node, ast.GeneratorExp):  # read at once; Python 3.12's symbol tables leave it out
-                inner = bound | stored(one.target for one in node.generators)
-                _reads((*(one for one in ast.iter_child_nodes(node) if one is not first), *first.ifs), found, inner)
+                inner = bound | stored(generator.target for generator in node.generators)
+                _reads(
+                    (*(child for child in ast.iter_child_nodes(node) if child is not first), *first.ifs), found, inner
+                )
         else:
             stack += ast.iter_child_nodes(node)
 
@@ -126,7 +128,7 @@ def _outside(node: ast.AST) -> list[ast.AST]:
     outside += [word.value for word in getattr(node, "keywords", [])]
     arguments = getattr(node, "args", None)
     if isinstance(arguments, ast.arguments):
-        outside += [one for one in (*arguments.defaults, *arguments.kw_defaults) if one is not None]
+        outside += [default for default in (*arguments.defaults, *arguments.kw_defaults) if default is not None]
     return outside
 
 

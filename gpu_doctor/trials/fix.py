@@ -32,10 +32,10 @@ def fix(
     Args:
         sources: texts of the cells that were run, oldest first; the last one is the cell that trains.
         settings: knob values.
-        setup: what a run as written found.
+        setup: setup that a run as written recorded.
         code: the lines to paste for one setting, where its place is not found.
-        namespace: where the cells ran: what their names mean.
-        labels: of the sources, for people.
+        namespace: namespace of the cells, with the objects of their names.
+        labels: labels of the sources, for the user.
     """
     draft = drafted(sources, setup, namespace, labels)
     placed, reasons = edits_of(draft, settings)
@@ -63,7 +63,7 @@ def drafted(
         CellSource(text, names[index] or ("this cell" if index == last else f"earlier cell {index + 1}"), index)
         for index, text in enumerate(sources)
     ]
-    draft = Draft(Cells([one for one in texts if one.tree is not None], dict(namespace or {})), setup)
+    draft = Draft(Cells([source for source in texts if source.tree is not None], dict(namespace or {})), setup)
     if not texts or texts[-1].tree is None:
         draft.notes.append("This cell's text could not be read as Python.")
     return draft

@@ -1,8 +1,8 @@
-"""Counts the floating-point operations of a trial's steps; never at work in the user's own loop.
+"""Counts the floating-point operations of a trial's steps, never those of the user's own run.
 
-torch's counter stands under every operation and costs many microseconds each, so it is turned on for a trial of a few
-steps alone, whose times nobody looks at. Compiled functions run as they are written meanwhile: inside of compiled code
-nothing can be counted.
+torch's counter intercepts every operation and costs many microseconds each, so it is active only in a trial of a few
+steps, whose times are not used. Compiled functions run uncompiled in it, because nothing can be counted in compiled
+code.
 """
 
 from __future__ import annotations
@@ -33,17 +33,16 @@ class NotCounted(RuntimeError):
 
 
 def counted(case: Runner, steps: int = STEPS, seconds: float = SECONDS) -> tuple[Flops, tuple[str, ...]]:
-    """Runs a few steps of the code as written under torch's counter, and puts everything back.
+    """Runs a few steps of the code as written under torch's counter, and restores everything.
 
     Args:
-        case: whose code.
-        steps: budget of the trial.
-        seconds: the same.
+        case: case whose code runs.
+        steps: largest number of steps of the trial.
+        seconds: time limit of the trial.
 
     Returns:
-        What a step computes, and sentences on what the trial left behind. Matrix products, convolutions and attention
-        are counted, of the forward and the backward pass; sums, norms and activations are not, nor what a kernel of
-        one's own does.
+        The operations of a step, and sentences on what the trial could not restore. Matrix products, convolutions and
+        attention of the forward and the backward pass are counted; sums, norms, activations and custom kernels are not.
 
     Raises:
         NotCounted: if no trial may begin, it did not come to a step, or nothing that is counted is computed in one.
@@ -98,7 +97,7 @@ def flops_of(totals: Sequence[float], samples: Sequence[float]) -> Flops | None:
 
     Args:
         totals: operations so far, at each step's end.
-        samples: of each step, in order; NaN where that is not known.
+        samples: samples of each step, in order; NaN if unknown.
 
     Returns:
         None where fewer than two steps ended, or nothing that is counted was computed.
@@ -107,7 +106,7 @@ def flops_of(totals: Sequence[float], samples: Sequence[float]) -> Flops | None:
     known = [after - before for before, after in itertools.pairwise(totals)]
     if not known or statistics.median(known) <= 0:
         return None
-    rates = [one / each for one, each in zip(known, samples[1:], strict=False) if each > 0]
+    rates = [flops / each for flops, each in zip(known, samples[1:], strict=False) if each > 0]
     per_sample = statistics.median(rates) if len(rates) == len(known) else None
     return Flops(statistics.median(known), per_sample, len(known))
 

@@ -1,10 +1,10 @@
 """Writes settings as a framework takes them: as arguments of its classes, or around models passed to it.
 
-Where a framework makes the loader or enters autocast itself, no line of the user's cells does it: the argument by which
-the framework is told is the line to change.
+If a framework makes the loader or enters autocast itself, no line of the user's cells does it: the line to change is
+the argument that configures the framework.
 
-A model that is handed to a trainer is met in no loop of the program's own: it is turned
-or compiled on its way into `trainer.fit(model)` or `Trainer(model=...)`.
+A model that is passed to a trainer appears in no loop of the user's own: it is converted or compiled where it is passed
+to `trainer.fit(model)` or `Trainer(model=...)`.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ WORKERS_ONLY: Final = {
     "iterator_train__persistent_workers": "False",
 }
 """Arguments that torch refuses without workers, and their value for none."""
-_MAKES_TRAINING: Final = tuple(name for one in FRAMEWORKS for name in one.makes_training_loader)
+_MAKES_TRAINING: Final = tuple(name for framework in FRAMEWORKS for name in framework.makes_training_loader)
 
 
 def framework_edits(cells: Cells, settings: Settings) -> Edits | None:
     """Returns the edits that give a framework the settings of one group; None if no framework decides them.
 
     Raises:
-        NotPlaced: if the framework's call cannot be told, or hands its arguments on in a way not seen.
+        NotPlaced: The framework's call is ambiguous, or passes its arguments in a way that cannot be read.
     """
     newest = cells.cells[-1:]
     if "amp" not in settings and list(training_loops(newest)):
@@ -50,7 +50,7 @@ def framework_edits(cells: Cells, settings: Settings) -> Edits | None:
         if not made or ("num_workers" in kind.settings and _own_loader(cells, settings)):
             continue
         if len(made) > 1:
-            places = " and ".join(one.site.place for one in made)
+            places = " and ".join(maker.site.place for maker in made)
             raise NotPlaced(f"Several calls make a {kind.name}: {places}.")
         return list(set_arguments(_slots(cells, kind, made[0], settings)))
     return None
@@ -63,12 +63,14 @@ def _slots(cells: Cells, kind: Class, made: Made, settings: Settings) -> dict[Sl
     found: dict[Slot, str] = {}
     for name, text in given.items():
         optional = ONLY_IF_GIVEN.get(name) == text or (name in WORKERS_ONLY and WORKERS_ONLY[name] == text)
-        one = slot(made, name)
-        if optional and one.kind != REPLACE:
+        found_slot = slot(made, name)
+        if optional and found_slot.kind != REPLACE:
             continue
-        if one.kind == HIDDEN:
-            raise NotPlaced(formatting.sentence(f"{one.site.place} passes {name} in a way that cannot be read here."))
-        found[one] = text
+        if found_slot.kind == HIDDEN:
+            raise NotPlaced(
+                formatting.sentence(f"{found_slot.site.place} passes {name} in a way that cannot be read here.")
+            )
+        found[found_slot] = text
     if not found:
         raise NotPlaced(formatting.sentence(f"{made.site.place} has nothing to change."))
     return found
@@ -77,7 +79,9 @@ def _slots(cells: Cells, kind: Class, made: Made, settings: Settings) -> dict[Sl
 def _own_loader(cells: Cells, settings: Settings) -> bool:
     """True if the training loader is made by a method that the framework calls for it: then that is the place."""
     makers = cells.made_by(is_loader, LOADER) if "num_workers" in settings or "batch_size" in settings else ()
-    return any(getattr(function_around(one.site.cell, one.site.call), "name", "") in _MAKES_TRAINING for one in makers)
+    return any(
+        getattr(function_around(maker.site.cell, maker.site.call), "name", "") in _MAKES_TRAINING for maker in makers
+    )
 
 
 def handed_model(cells: Cells) -> tuple[CellSource, ast.expr] | None:
@@ -118,8 +122,8 @@ def _handed(cells: Cells) -> Iterator[tuple[CellSource, ast.expr]]:
 def _handed_to(cells: Cells, trainers: Sequence[Made], method: str) -> Iterator[tuple[CellSource, ast.expr]]:
     """Yields the models passed to a method of trainers, such as `trainer.fit(model)`."""
     fits = [(cell, call, on) for cell, call in cells.calls(method) if (on := getattr(call.func, "value", None))]
-    named = {ast.unparse(target) for one in trainers for target in one.targets}
-    sure = [one for one in fits if ast.unparse(one[2]) in named]
+    named = {ast.unparse(target) for trainer in trainers for target in trainer.targets}
+    sure = [fit for fit in fits if ast.unparse(fit[2]) in named]
     for cell, call, _ in sure or fits:  # scikit-learn's objects have a `fit` as well
         node = Site(cell, call, ("model",)).argument("model")
         if node is not None:

@@ -1,7 +1,7 @@
 """Ends a run from outside: by Stop, or by an interrupt if it reaches no step; restoring is never interrupted.
 
-Stop and the budget are asked at steps, where leaving is clean. Code that reaches none is interrupted as the kernel's
-own interrupt would: once, and never after its run is over.
+Stop and the budget are checked at steps, where the code can be left cleanly. Code that reaches no step is interrupted
+as by the kernel's own interrupt: once, and never after its run is over.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ class StepGuard:
 
     def __init__(self) -> None:
         self.ended = False
-        """The side was ended."""
+        """True if the side was ended."""
         self.reason = ""
-        """Why the side has nothing to compare, if its recording has no step."""
+        """Reason why the side has nothing to compare, if its recording has no step."""
 
     def begin(self, budget: SideBudget) -> None:
-        """Waits on a thread that ends with the run."""
+        """Starts to watch a side, on a thread that ends with the run."""
         threading.Thread(target=self._wait, args=(budget,), name="gpu_doctor-steps", daemon=True).start()
 
     def _wait(self, budget: SideBudget) -> None:
@@ -101,7 +101,7 @@ def end(recorder: Recorder) -> None:
     """Marks a run as over, so that a pending interrupt does not hit the code after it."""
     with _lock:
         recorder.over.set()
-        _unheard[:] = [one for one in _unheard if one is not recorder]
+        _unheard[:] = [other for other in _unheard if other is not recorder]
 
 
 def held_up(recorder: Recorder) -> str:
@@ -180,11 +180,11 @@ def noted(ours: Callable[[], bool], tell: Callable[[], None]) -> Iterator[list[i
     """Records the user's interrupts, even those that the code inside catches, and passes them on.
 
     Args:
-        ours: whether gpu_doctor has asked for the end itself, by an interrupt or not.
-        tell: is called when one comes.
+        ours: returns True if gpu_doctor itself has requested the end.
+        tell: called when an interrupt comes.
 
     Yields:
-        The signals that came; on another thread than the main one, or where interrupts are ignored, there are none.
+        The signals so far; always empty outside the main thread, or if interrupts are ignored.
     """
     came = list[int]()
     before = signal.getsignal(signal.SIGINT)
@@ -230,7 +230,7 @@ class Interrupts:
         """Passes a held interrupt to the present handler, once; does nothing if interrupts are ignored.
 
         Raises:
-            Whatever that one raises: KeyboardInterrupt, as a rule.
+            Any exception of the handler, normally KeyboardInterrupt.
         """
         if self._came and callable(self._before):
             self._before(*self._came[0])
@@ -241,7 +241,7 @@ def uninterrupted() -> Iterator[None]:
     """Delays an interrupt to the end of the context, so that restoring is not left half done.
 
     Raises:
-        KeyboardInterrupt: at the end, if the user interrupted; where somebody else handles interrupts, what they raise.
+        KeyboardInterrupt: The user interrupted; raised at the end. Another handler may raise something else.
     """
     interrupts = Interrupts()
     interrupts.hold()

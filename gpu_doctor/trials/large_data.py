@@ -35,10 +35,10 @@ def large_data(case: Runner) -> Beforehand:
     """Refuses a cell that changes large data that is not copied, unless it is allowed."""
     changed: dict[int, str] = {}
     for place, source, namespace in (*sources(case), *_read_by_loaders(Reached.of(case).datasets)):
-        for one in changed_in_place(source):
-            value = _value(one, namespace)
+        for change in changed_in_place(source):
+            value = _value(change, namespace)
             if _is_large(value):
-                changed.setdefault(id(value), f"`{formatting.clean(one.what, 60)}` in line {one.line}{place}")
+                changed.setdefault(id(value), f"`{formatting.clean(change.what, 60)}` in line {change.line}{place}")
     calls = [changed[key] for key in changed.keys() & _uncopied(case)] if changed else []
     if not calls and allowing.LARGE_DATA in case.reached:
         calls = [case.reached[allowing.LARGE_DATA]]

@@ -1,8 +1,8 @@
 """Finds the largest batch that fits into a GPU's memory, by the memory fit and at most three short trials.
 
-Only what ran is answered: the fit says what to try, and the trial whether it fits and how fast it is. The largest batch
-need not be the best one: past the size that keeps the card busy, more samples at once only take longer. Both are said.
-GPU: not yet run on one.
+The result is a size that ran: the fit proposes a size, and a trial shows whether it fits and how fast it is. The
+largest batch need not be the best: beyond the size that keeps the card busy, more samples only take longer. Both are
+reported. GPU: not yet run on one.
 """
 
 from __future__ import annotations
@@ -27,35 +27,37 @@ from gpu_doctor.trials.snapshot.tensors import SnapshotTooLarge
 
 MOST_PROBES: Final = 3
 PROBE_STEPS: Final = 8
-"""The optimizer takes its memory in the first step, so the peak is there from the second on; the rest tell speed."""
+"""Steps of a trial. The optimizer allocates its memory in the first step, so the peak is reached from the second step
+on; the others measure speed."""
 AS_FAST: Final = 0.97
-"""Of several sizes the smallest is best that reaches so much of the most samples/s: a small change of the training."""
+"""Part of the highest samples/s that the best size must reach. The smallest such size is best: it changes the training
+least."""
 SECONDS: Final = 120.0
 ROUND_TO: Final = 8
-"""Batches from here on are multiples of it, as tensor cores like them (NVIDIA's matrix multiplication guide)."""
+"""Larger batches are multiples of this number, which suits tensor cores (NVIDIA's matrix multiplication guide)."""
 NEAR: Final = 0.03
-"""A probe within so much of what the fit says afterwards is the answer."""
+"""The search ends if the fit's new estimate exceeds the largest fitting size by at most this part."""
 LEVEL: Final = 1.01
-"""Ratio of two peaks up to which they are the same."""
+"""Largest ratio of two peaks that count as equal."""
 STEP_BACK: Final = 0.7
-"""After one that did not fit, the next is so far between the largest that did and that one."""
+"""Position of the next size after one that did not fit, between the largest fitting size (0) and that one (1)."""
 FAR: Final = 2.0
-"""Unless that is so many times what surely fits."""
+"""Largest ratio of that position to the size that surely fits; beyond it, the surely fitting size is tried."""
 HARDLY_RISES: Final = "Memory hardly grew with the batch size: larger batches may fit."
 
 
 def largest_batch(case: Runner, *, memory: Memory | None = None, seconds: float = SECONDS) -> Largest:
-    """Looks for the largest batch that fits, in at most three trials of a few steps; everything is put back.
+    """Searches for the largest batch that fits, in at most three trials of a few steps, then restores everything.
 
     Args:
-        case: has run once, on a GPU.
-        memory: of the device; None = through torch.
-        seconds: to measure in all trials together; set-up has its own (see `side_budget`).
+        case: case that has run once, on a GPU.
+        memory: memory of the device; None to read it through torch.
+        seconds: time to measure in all trials together; set-up is extra (see `side_budget`).
 
     Raises:
-        KeyboardInterrupt: if it is interrupted, after everything was put back.
-        ValueError: if seconds are not positive.
-        Busy: if a run is already being recorded in this process.
+        KeyboardInterrupt: The search was interrupted; everything is restored.
+        ValueError: `seconds` is not positive.
+        Busy: A run is already being recorded in this process.
     """
     trial.check_start(None, seconds, "search")
     run = case.baseline
@@ -85,12 +87,12 @@ class _Search:
         self._limit = memory.limit_bytes()
         self._tried: list[tuple[int, float | None]] = []
         self._full = run.outcome == "out-of-memory"
-        """The batch as written did not fit."""
+        """True if the batch as written did not fit."""
         known = math.isfinite(run.peak_bytes) and not self._full
         self._seen: dict[int, float] = {now: run.peak_bytes} if known else {}
-        """Peaks of the sizes that ran."""
+        """Batch size -> peak memory in bytes, for the sizes that ran."""
         self._rates: dict[int, float] = {}
-        """Samples/s of the sizes that ran."""
+        """Batch size -> samples/s, for the sizes that ran."""
         self._timed(now, run)
         self._reason = ""
 
@@ -120,14 +122,14 @@ class _Search:
         fitting = max((size for size, peak in self._seen.items() if peak <= self._room), default=0)
         fit = memory_fit(self._seen.items())
         wanted = fit.most_samples(self._room) if fit is not None else 0
-        # So many times the batch need at most so many times the memory, wherever it begins to rise.
+        # k times the batch needs at most k times the memory, from whatever size on the memory rises.
         surely = int(fitting * self._room / self._seen[fitting]) if fitting else 0
         if self._level():
             wanted = min(wanted, surely) if fit is not None else surely
         wanted = min(wanted, self._most)
         if failed:
             between = int(fitting + STEP_BACK * (min(failed) - fitting))
-            if fitting and between > FAR * surely:  # the line that promised it was no line
+            if fitting and between > FAR * surely:  # memory does not rise linearly, so the fit's estimate is wrong
                 between = surely
             wanted = min(wanted, between) if wanted else between
         wanted = _rounded(wanted)
@@ -142,7 +144,7 @@ class _Search:
         return any(after <= LEVEL * before for before, after in itertools.pairwise(peaks))
 
     def _probe(self, size: int) -> bool:
-        """Tries a size; false if the search ends with it."""
+        """Tries a size; returns False if the search ends with it."""
         left_s = self._seconds - self._rounds.spent_s
         if left_s <= 0 or self._case.stopped:
             self._reason = "The search was stopped." if self._case.stopped else "The search ran out of time."
@@ -152,17 +154,17 @@ class _Search:
         kept: list[Recording] = []
         settings = {} if size == self._now else {"batch_size": size}
         self._rounds.side(settings, "probe", PROBE_STEPS, left_s / LONGEST, kept)
-        one = kept[-1]
-        if one.outcome == "out-of-memory":
+        recording = kept[-1]
+        if recording.outcome == "out-of-memory":
             self._tried.append((size, None))
             return True
-        if one.outcome not in CLEAN or not len(one.steps):
-            self._reason = one.reason or f"A trial with a batch of {size} ended: {one.outcome}."
+        if recording.outcome not in CLEAN or not len(recording.steps):
+            self._reason = recording.reason or f"A trial with a batch of {size} ended: {recording.outcome}."
             return False
         peak = self._memory.peak_bytes()
         self._tried.append((size, peak))
         self._seen[size] = peak
-        self._timed(size, one)
+        self._timed(size, recording)
         return True
 
     def _timed(self, size: int, run: Recording) -> None:
@@ -177,9 +179,9 @@ class _Search:
             why = self._reason or "Every batch size that was tried leaves too little memory free."
             return Largest(None, None, self._limit, fit, tuple(self._tried), why, peaks=peaks)
         size = max(good)
-        rates = tuple(sorted((one, rate) for one, rate in self._rates.items() if one in good))
+        rates = tuple(sorted((batch, rate) for batch, rate in self._rates.items() if batch in good))
         most = max((rate for _, rate in rates), default=0.0)
-        best, fast = next(((one, rate) for one, rate in rates if rate >= AS_FAST * most), (None, None))
+        best, fast = next(((batch, rate) for batch, rate in rates if rate >= AS_FAST * most), (None, None))
         tried, reason = tuple(self._tried), self._reason
         if not reason and self._level() and (1.0 + NEAR) * good[size] < self._room and size < self._most:
             reason = HARDLY_RISES if all(peak is not None for _, peak in tried) else ""
@@ -204,9 +206,9 @@ class Memory(Protocol):
 
 
 class CardMemory:
-    """The memory of a CUDA device through torch, which the code that is tried has imported.
+    """The memory of a CUDA device, read through torch, which the code under trial has imported.
 
-    The search resets torch's own peak (`torch.cuda.max_memory_allocated`), which code of one's own may read.
+    The search resets torch's own peak (`torch.cuda.max_memory_allocated`), which the user's code may read.
     """
 
     def __init__(self, device: str) -> None:

@@ -1,7 +1,7 @@
-"""The ranks that a diagnosed cell starts by itself: each records itself, and their recordings are read side by side.
+"""Records the ranks that a diagnosed cell starts itself: each rank records itself, and the recordings are compared.
 
-`torch.multiprocessing.spawn`, and the launchers that stand on it (Accelerate's `notebook_launcher`), run a function in
-processes of their own, which the cell's recording does not see.
+`torch.multiprocessing.spawn`, and the launchers built on it (Accelerate's `notebook_launcher`), run a function in
+separate processes, which the cell's recording does not see.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ class Ranks:
     """The ranks of one run of a cell."""
 
     def __init__(self) -> None:
-        """None was started."""
+        """Starts without ranks."""
         self._folder = ""
 
     @contextmanager
     def recorded(self) -> Iterator[None]:
-        """Around the run: whatever is started meanwhile records itself."""
+        """Makes the ranks record themselves that are started inside the context."""
         with Patches() as patches:
             for name in _HOLDERS:
                 if name in sys.modules:
@@ -42,7 +42,7 @@ class Ranks:
             yield
 
     def job(self) -> Job | None:
-        """The ranks side by side; None where none was started, or none left anything."""
+        """Returns the job of the started ranks, or None if none was started or none left a file."""
         if not self._folder:
             return None
         try:
@@ -53,13 +53,16 @@ class Ranks:
     def _starting(self, original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
         def start_processes(fn: Any, args: Any = (), nprocs: int = 1, *more: Any, **kwargs: Any) -> Any:
-            folder = self._made()
+            folder = self._folder_for_ranks()
             return original(Recorded(fn, folder, nprocs) if folder else fn, args, nprocs, *more, **kwargs)
 
         return start_processes
 
-    def _made(self) -> str:
-        """The folder, made when the first ranks start, and removed when nobody holds the ranks any more; '' without."""
+    def _folder_for_ranks(self) -> str:
+        """Returns the folder of the recordings, or '' if it cannot be made.
+
+        It is made when the first ranks start, and removed together with this object.
+        """
         if not self._folder:
             self._folder = scratch.made() or ""
             weakref.finalize(self, _remove, self._folder, os.getpid())
@@ -73,20 +76,20 @@ def _remove(folder: str, maker: int) -> None:
 
 
 class Recorded:
-    """A function that runs in a process of its own and records its loop there; it can be pickled if that one can."""
+    """A wrapper that records the loop of a function in a separate process; it can be pickled if the function can."""
 
     def __init__(self, function: Callable[..., Any], folder: str, processes: int) -> None:
-        """Nothing is run yet.
+        """Wraps a function without running it.
 
         Args:
-            function: of the user; its first argument is the number of the process.
-            folder: where the ranks leave their recordings.
-            processes: how many are started.
+            function: function of the user, whose first argument is the number of the process.
+            folder: folder for the ranks' recordings.
+            processes: number of processes.
         """
         self.function, self.folder, self.processes = function, folder, processes
 
     def __call__(self, *args: Any) -> Any:
-        """Runs the function, recorded where that can be; its result and its exceptions are untouched."""
+        """Runs the function and records it if possible; its result and its exceptions stay unchanged."""
         __tracebackhide__ = True
         names = getattr(self.function, "__globals__", None)
         number = (args[0], self.processes) if args and isinstance(args[0], int) else None

@@ -37,14 +37,14 @@ def reason(effect: Effect, setup: Setup) -> str:
         setup: setup found by a run of the same loop.
     """
     turned = {name: knobs.known(name) for name in _turned(effect)}
-    changing = [name for name, one in turned.items() if one.safety is not Safety.SAFE and not one.only_rounds]
+    changing = [name for name, knob in turned.items() if knob.safety is not Safety.SAFE and not knob.only_rounds]
     if changing:
         return f"{' and '.join(changing)} change{'s' if len(changing) == 1 else ''} the training"
-    drawing = [name for name, one in turned.items() if one.draws_anew(setup)]
+    drawing = [name for name, knob in turned.items() if knob.draws_anew(setup)]
     if drawing:
         return f"{' and '.join(drawing)} draw{'s' if len(drawing) == 1 else ''} other random numbers"
-    reasons = (one.loss_reason(effect.settings.get(name), setup) for name, one in turned.items())
-    return next((one for one in reasons if one), "")
+    reasons = (knob.loss_reason(effect.settings.get(name), setup) for name, knob in turned.items())
+    return next((reason for reason in reasons if reason), "")
 
 
 def _turned(effect: Effect) -> list[str]:

@@ -16,7 +16,7 @@ _NEWER: Final = (
     *("", "cudnn", "mkldnn", "cuda.matmul", "mkldnn.matmul"),
     *("cudnn.conv", "cudnn.rnn", "mkldnn.conv", "mkldnn.rnn"),
 )
-"""Where `fp32_precision` stands under `torch.backends`; what others follow comes first (torch 2.13)."""
+"""Parts of `torch.backends` that have `fp32_precision`; a part that others inherit from comes first (torch 2.13)."""
 
 
 def precisions() -> dict[str, Any]:

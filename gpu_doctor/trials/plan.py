@@ -1,4 +1,4 @@
-"""What a treatment arrived at: the settings it kept, how each was measured, and the same in words."""
+"""The plan that a treatment arrived at: its settings, how each was measured, and the same in words."""
 
 from __future__ import annotations
 
@@ -21,52 +21,53 @@ _BAR: Final = 24
 
 @dataclass(frozen=True)
 class Rung:
-    """One step of the waterfall: what was added, what it gave, and how fast the loop is with all kept so far."""
+    """One step of the waterfall: the settings added, their gain, and the speed with all settings so far."""
 
     label: str
-    """`as written`, or what was turned, such as `num_workers=8`; that of the last trial is `all together`, or `measured
-    again` where one step was kept."""
+    """`as written`, or the settings of the step, such as `num_workers=8`. The last trial has `all together`, or
+    `measured again` if the plan has one step."""
     settings: Mapping[str, SettingValue]
-    """What this step added or changed; all that is kept in the row of the last trial."""
+    """Settings that this step added or changed; in the row of the last trial, all settings of the plan."""
     speedup: float
-    """Samples/s with all that is kept so far over samples/s as written."""
+    """Samples/s with all settings so far over samples/s as written."""
     gain: float | None = None
-    """What this trial measured, candidate over baseline; None for the first row."""
+    """Measured speed-up of this trial, candidate over baseline; None for the first row."""
     low: float | None = None
     """Lower end of the 95 % interval of `gain`."""
     high: float | None = None
     loss_verdict: str | None = None
-    """Of this trial's losses, as in `Effect`: same, different, not-finite; None = nothing to compare."""
+    """Verdict on this trial's losses, as in `Effect`: same, different, not-finite; None if there is nothing to
+    compare."""
     loss_first_step: int | None = None
-    """First step (from 1) at which they differ."""
+    """First step (from 1) at which the losses differ."""
     losses: str = ""
-    """The same in words, with the reason where they differ."""
+    """Comparison of the losses in words, with the reason if they differ."""
     verified: str = ""
-    """Of the row of the last trial, as in `Effect`; empty for what was measured in the climb."""
+    """Way in which the last trial ran the plan, as in `Effect`; empty for the other rows."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """One bar of the waterfall, in words and in parts (0..1) of the longest bar."""
+    """A bar of the waterfall, in words and as parts (0 to 1) of the longest bar."""
 
     label: str
     total: str
-    """How fast the loop is with all that is kept so far: `2.31x`."""
+    """Speed-up with all settings so far, `2.31x`."""
     gain: str
-    """What this step gave, with its interval: `x2.31 (2.1-2.5)`; empty for the first."""
+    """Gain of this step with its interval, `x2.31 (2.1-2.5)`; empty for the first step."""
     before: float
-    """Part of the longest bar that was there before this step (for a step that lost, what is left after it)."""
+    """Part of the longest bar before this step; for a step that lost speed, the part that remains after it."""
     added: float
-    """Part that this step added; negative for a step that lost."""
+    """Part that this step added; negative for a step that lost speed."""
     whole: bool = False
-    """Not a further step: all that is kept, measured once more against the code as written."""
+    """True if this is no further step, but all settings measured again against the code as written."""
     losses: str = ""
-    """What became of the losses: `loss the same in every step`."""
+    """Comparison of the losses, `loss the same in every step`."""
 
 
 @dataclass(frozen=True)
 class Dropped:
-    """One trial whose settings were not kept."""
+    """A trial whose settings were dropped, with the reason."""
 
     label: str
     why: str
@@ -74,40 +75,40 @@ class Dropped:
 
 @dataclass(frozen=True)
 class Plan:
-    """What `Case.treat` arrived at."""
+    """The plan that `Case.treat` arrived at."""
 
     settings: Mapping[str, Any]
-    """The knob values that were kept."""
+    """Settings of the plan, by knob."""
     speedup: float
-    """Samples/s with them over samples/s as written, of the last trial, which measured them afresh; where that was
-    stopped, the product of what the climb measured, and `verified` is empty."""
+    """Samples/s with these settings over samples/s as written, from the last trial. If that trial was stopped, the
+    product of the steps' gains; `verified` is then empty."""
     effects: tuple[Effect, ...]
-    """Every trial, in order, kept or not."""
+    """Effects of all trials, in order, including those of dropped settings."""
     code: str
-    """The lines to paste."""
+    """Lines of code to paste."""
     fix: Fix = field(default_factory=Fix)
     """The user's own cells with the settings written in."""
     by_hand: tuple[str, ...] = ()
-    """What is left that no knob can do, dearest first."""
+    """Advice that no knob can apply, for the costliest finding first."""
     reason: str = ""
-    """Why nothing was tried; empty if something was."""
+    """Reason why nothing was tried; empty if something was."""
     waterfall: tuple[Rung, ...] = ()
-    """The measured gains in the order in which they were kept, after the code as written (1.0) and before the last
-    trial, the only one whose figure is verified."""
+    """Measured gains in the order of their trials, after the code as written (1.0) and before the last trial, the only
+    one whose figure is verified."""
     notes: tuple[str, ...] = ()
-    """Sentences on how the treatment ended: what could not be verified, what was left untried, and what the
-    trials could not put back."""
+    """Sentences on how the treatment ended: what could not be verified, what was not tried, and what the trials could
+    not restore."""
     verified: str = ""
     """`as pasted`: the last trial ran the cell's text with the settings written in, as `fix` has it. `by settings`: it
-    turned knobs. Empty where nothing was kept, or the treatment ended before that trial."""
+    turned knobs. Empty if the plan has no settings, or if the treatment ended before that trial."""
 
     def to_dict(self) -> dict[str, Any]:
-        """The plan as plain data (strings, numbers, lists, dicts, None), ready for JSON."""
+        """Returns the plan as plain data (strings, numbers, lists, dicts, None), ready for JSON."""
         return {
             "settings": dict(self.settings),
             "speedup": self.speedup,
             "verified": self.verified,
-            "waterfall": [asdict(one) for one in self.waterfall],
+            "waterfall": [asdict(rung) for rung in self.waterfall],
             "effects": [effect.to_dict() for effect in self.effects],
             "code": self.code,
             "diff": self.fix.diff,
@@ -118,7 +119,7 @@ class Plan:
 
     @property
     def sentence(self) -> str:
-        """What it arrived at, in one sentence."""
+        """The result of the treatment in one sentence."""
         if not self.effects:
             return f"Nothing was tried: {clean(self.reason) or 'no finding has a setting to try.'}"
         trials = formatting.count(len(self.effects), "trial")
@@ -136,24 +137,24 @@ class Plan:
         """The waterfall as bars; empty where nothing was kept."""
         if len(self.waterfall) < 2:
             return ()
-        longest = max(one.speedup for one in self.waterfall) or 1.0
+        longest = max(rung.speedup for rung in self.waterfall) or 1.0
         found, last = [], 0.0
-        for number, one in enumerate(self.waterfall):
-            label, whole = clean(one.label, 120), bool(number and one.verified)
-            ends = formatting.interval(one.low, one.high, one.speedup if whole else None)
+        for number, rung in enumerate(self.waterfall):
+            label, whole = clean(rung.label, 120), bool(number and rung.verified)
+            ends = formatting.interval(rung.low, rung.high, rung.speedup if whole else None)
             interval = f" ({ends})" if ends else ""
             if whole:  # a measurement of all against the code as written, not a further gain
-                total = formatting.figure(one.speedup, one.low, one.high)
-                told = Step(label, total, f"verified{interval}", 0.0, one.speedup, True)
+                total = formatting.figure(rung.speedup, rung.low, rung.high)
+                told = Step(label, total, f"verified{interval}", 0.0, rung.speedup, True)
             elif number:
-                gain = "" if one.gain is None else formatting.over(formatting.factor(one.gain)) + interval
-                kept = min(last, one.speedup)
-                told = Step(f"+ {label}", formatting.factor(one.speedup), gain, kept, one.speedup - last)
+                gain = "" if rung.gain is None else formatting.over(formatting.factor(rung.gain)) + interval
+                kept = min(last, rung.speedup)
+                told = Step(f"+ {label}", formatting.factor(rung.speedup), gain, kept, rung.speedup - last)
             else:
-                told = Step(label, formatting.factor(one.speedup), "", 0.0, one.speedup)
+                told = Step(label, formatting.factor(rung.speedup), "", 0.0, rung.speedup)
             before, added = round(told.before / longest, 4), round(told.added / longest, 4)
-            found.append(replace(told, before=before, added=added, losses=clean(one.losses, 300)))
-            last = one.speedup
+            found.append(replace(told, before=before, added=added, losses=clean(rung.losses, 300)))
+            last = rung.speedup
         return tuple(found)
 
     @property
@@ -162,7 +163,7 @@ class Plan:
         stages: list[dict[str, Any]] = [{}]
         for rung in self.waterfall:
             stages.append({**stages[-1], **rung.settings})
-        gains = [(one.gain, one.low, one.high) for one in self.waterfall]
+        gains = [(rung.gain, rung.low, rung.high) for rung in self.waterfall]
         found = []
         for effect in self.effects:
             # Without workers a step also takes back what acts on workers: then it is known by its trial's own figures.
@@ -176,25 +177,25 @@ class Plan:
 
     def __str__(self) -> str:
         change = str(self.fix) if self.settings else ""
-        return "\n".join([self._told(), *(f"    {line}" for line in clean(change, 20_000).splitlines())])
+        return "\n".join([self._text(), *(f"    {line}" for line in clean(change, 20_000).splitlines())])
 
     def _repr_html_(self) -> str:
-        return f"<pre>{escape(self._told())}</pre>{self.fix._repr_html_() if self.settings else ''}"
+        return f"<pre>{escape(self._text())}</pre>{self.fix._repr_html_() if self.settings else ''}"
 
     _repr_pretty_ = formatting.pretty
 
-    def _told(self) -> str:
-        """All but the change of the cells."""
+    def _text(self) -> str:
+        """Returns the plan as text, without the change of the cells."""
         steps = self.steps
         lines = [f"Treatment: {self.sentence}"]
-        wide = max((len(one.label) for one in steps), default=0)
-        for one in steps:
-            bar = "░" * round(_BAR * one.before) + "█" * round(_BAR * abs(one.added))
-            lines.append(f"  {one.label:<{wide}}  {bar:<{_BAR}} {one.total:>6}  {one.gain}".rstrip())
-            lines += [f"    {one.losses}"] if one.losses else []
-        lines += [f"  {clean(one)}" for one in dict.fromkeys(self.notes)]
-        lines += [f"  not kept: {one.label}, {one.why}" for one in self.dropped]
-        lines += [f"  by hand: {clean(one)}" for one in dict.fromkeys(self.by_hand)]
+        label_width = max((len(step.label) for step in steps), default=0)
+        for step in steps:
+            bar = "░" * round(_BAR * step.before) + "█" * round(_BAR * abs(step.added))
+            lines.append(f"  {step.label:<{label_width}}  {bar:<{_BAR}} {step.total:>6}  {step.gain}".rstrip())
+            lines += [f"    {step.losses}"] if step.losses else []
+        lines += [f"  {clean(note)}" for note in dict.fromkeys(self.notes)]
+        lines += [f"  not kept: {change.label}, {change.why}" for change in self.dropped]
+        lines += [f"  by hand: {clean(task)}" for task in dict.fromkeys(self.by_hand)]
         return "\n".join(lines)
 
 

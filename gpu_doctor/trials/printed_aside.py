@@ -18,7 +18,9 @@ from gpu_doctor.trials.interrupts import uninterrupted
 @contextmanager
 def mute_streams() -> Iterator[None]:
     """Mutes both streams of this process, and their present replacements, inside the context."""
-    streams = {id(one): one for one in (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__) if one is not None}
+    streams = {
+        id(stream): stream for stream in (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__) if stream is not None
+    }
     patches = Patches()
     try:
         for stream in streams.values():

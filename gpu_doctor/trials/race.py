@@ -26,31 +26,31 @@ from gpu_doctor.trials.snapshot.tensors import SnapshotTooLarge
 
 @dataclass
 class Entry:
-    """One candidate with its runs: `bases[i]` and `candidates[i]` ran next to each other."""
+    """A candidate with its runs: `bases[i]` and `candidates[i]` ran next to each other."""
 
     settings: dict[str, Any]
     bases: list[Recording] = field(default_factory=list)
     candidates: list[Recording] = field(default_factory=list)
     going: bool = True
-    """Another pair is worth its time."""
+    """True while another pair is worth its time."""
     running: bool = False
-    """A machine of a sweep has started on it."""
+    """True while a machine of a sweep runs it."""
     refusal: str = ""
-    """Why it was not started."""
+    """Reason why it was not started; empty if it was."""
     failure: str = ""
-    """Why there is nothing to compare, where that is no recording's outcome, such as a machine that went away."""
+    """Reason why there is nothing to compare, if no recording has it as its outcome, such as a lost machine."""
     failed_as: str = "failed"
     """Outcome of such a failure."""
     dropped: str = ""
-    """Why it was given up before its interval was clear."""
+    """Reason why it was stopped before its interval was clear; empty if it was not."""
     stopped: bool = False
-    """Stop came before it was decided."""
+    """True if Stop was pressed before it was decided."""
     aside: Aside | None = None
-    """From which state its trials ran; None elsewhere, and where none began."""
+    """State from which its trials ran; None on another machine, and if no trial began."""
     seconds: float = 0.0
-    """Seconds that its trial took."""
+    """Duration of its trial, in seconds."""
     seen: tuple[Recording, ...] = ()
-    """Both sides of every trial before it: a forecast must not know its own outcome."""
+    """Both sides of every trial before it, for the forecast, which must not use its own outcome."""
     _judged: tuple[int, Effect] | None = None
 
     @property
@@ -77,25 +77,25 @@ def tried(
 
     Args:
         case: case whose code runs, in its own namespace.
-        settings: knob values to try.
-        against: settings of the baseline side; None = as written.
-        steps: steps of one side of one pair.
-        seconds: seconds of the whole trial.
-        pairs: most pairs of runs.
+        settings: settings to try.
+        against: settings of the baseline side; None for the code as written.
+        steps: steps of one side of a pair.
+        seconds: time limit of the whole trial.
+        pairs: largest number of pairs.
 
     Returns:
-        The effect, kept in `case.effects` too.
+        The effect, which is also stored in `case.effects`.
 
     Raises:
-        KeyboardInterrupt: if it is interrupted, after everything was put back; `case.effects` has what was measured.
-        ValueError: if steps, seconds or pairs are not positive.
-        Busy: if a run is already being recorded in this process.
+        KeyboardInterrupt: The trial was interrupted; everything is restored. `case.effects` has what was measured.
+        ValueError: `steps`, `seconds` or `pairs` is not positive.
+        Busy: A run is already being recorded in this process.
     """
     against = begun(against, steps, seconds, pairs)
     begin = time.perf_counter()
     entry = entered(case, settings, refused=beforehand(case).refusal)
-    if entry.going and (said := case.unturnable(entry.settings)):
-        entry.refusal, entry.going = said, False
+    if entry.going and (refusal := case.unturnable(entry.settings)):
+        entry.refusal, entry.going = refusal, False
     try:
         if entry.going and not case.stopped:
             _raced(case, entry, against, steps, seconds, pairs)
@@ -118,8 +118,8 @@ def begun(against: Settings | None, steps: int, seconds: float, pairs: int = MOS
         The settings of the baseline side.
 
     Raises:
-        ValueError: if steps, seconds or pairs are not positive.
-        Busy: if a run is already being recorded in this process.
+        ValueError: `steps`, `seconds` or `pairs` is not positive.
+        Busy: A run is already being recorded in this process.
     """
     arguments.whole(pairs, "pairs", MOST_PAIRS)
     run.check_start(steps, seconds, "start the trial")
@@ -127,13 +127,14 @@ def begun(against: Settings | None, steps: int, seconds: float, pairs: int = MOS
 
 
 def entered(case: Runner, settings: Settings, found: Setup | None = None, refused: str = "") -> Entry:
-    """Returns a new candidate; it is refused at once if the loop cannot honour its settings.
+    """Returns a new candidate, which is refused at once if the loop does not support its settings.
 
     Args:
-        case: whose code runs.
-        settings: of each trial.
-        refused: why no trial of the case may begin.
-        found: instead, what is known of the loop where it will run; an empty setup = nothing yet.
+        case: case whose code runs.
+        settings: settings of the candidate.
+        refused: reason why no trial of the case may begin; empty if one may.
+        found: setup of the loop on the machine where it will run, instead of the case's own; an empty setup if nothing
+            is known yet.
     """
     entry = Entry(knobs.as_settings(settings), seen=tuple(side for sides in case.trials for side in sides))
     try:
@@ -146,7 +147,7 @@ def entered(case: Runner, settings: Settings, found: Setup | None = None, refuse
 
 
 def _raced(case: Runner, entry: Entry, against: Settings, steps: int, seconds: float, pairs: int) -> None:
-    """Gives the candidate its pairs, and puts everything back."""
+    """Runs the candidate's pairs and restores everything."""
     with case.aside() as aside:
         entry.aside = aside
         rounds = aside.rounds(bases=entry.bases, candidates=entry.candidates)
@@ -168,50 +169,52 @@ def concluded(case: Runner, entry: Entry, against: Settings) -> Effect:
     """Returns a candidate's effect and stores it in the case with its recordings."""
     settings, bases, candidates, aside = entry.settings, entry.bases, entry.candidates, entry.aside
     if entry.refusal:
-        return _kept(case, Effect(settings, against, outcome="refused", reason=entry.refusal))
+        return _store(case, Effect(settings, against, outcome="refused", reason=entry.refusal))
     notes, lost = (aside.notes, aside.lost) if aside is not None else ((), ())
     if entry.failure:
         failed = Effect(settings, against, outcome=entry.failed_as, reason=entry.failure, seconds=entry.seconds)
-        return _kept(case, replace(failed, not_restored=lost))
+        return _store(case, replace(failed, not_restored=lost))
     measured = entry.effect
     if measured is None:
         outcome, reason = "stopped", ""
         if bases and not case.stopped:
             outcome, reason = bases[-1].outcome, run.baseline_ended(bases[-1])
-        none = Effect(settings, against, outcome=outcome, reason=reason, seconds=entry.seconds)
-        return _kept(case, replace(none, not_restored=lost))
+        no_effect = Effect(settings, against, outcome=outcome, reason=reason, seconds=entry.seconds)
+        return _store(case, replace(no_effect, not_restored=lost))
     bound = any(knobs.known(name).bounds_only for name in settings)
-    if bound:  # its runs foretell nothing of other settings, and its losses are those of a few batches
+    if bound:  # its runs predict nothing for other settings, and its losses come from a few batches
         measured = without_losses(measured)
     else:
         case.trials.append((bases[-1], replace(candidates[-1], notes=(*candidates[-1].notes, *notes))))
-    if case.diagnosis is None or "num_workers" in settings:  # another number of workers tells what one cannot
-        newest = next((one for one in reversed(case.recordings) if len(one.steps)), bases[-1])
+    if case.diagnosis is None or "num_workers" in settings:  # two numbers of workers together say more than one
+        newest = next((recording for recording in reversed(case.recordings) if len(recording.steps)), bases[-1])
         case.diagnosis = judged(newest, [side for pair in case.trials for side in pair])[0]
-    effect = _beside(measured, None if bound else _predicted(case, entry, against))
+    effect = _with_forecast(measured, None if bound else _predicted(case, entry, against))
     outcome = "stopped" if entry.stopped else effect.outcome
     reason = effect.reason or entry.dropped
-    return _kept(case, replace(effect, seconds=entry.seconds, outcome=outcome, reason=reason, not_restored=lost))
+    return _store(case, replace(effect, seconds=entry.seconds, outcome=outcome, reason=reason, not_restored=lost))
 
 
-def _kept(case: Runner, effect: Effect) -> Effect:
+def _store(case: Runner, effect: Effect) -> Effect:
     case.effects.append(effect)
     return effect
 
 
-def _beside(effect: Effect, said: Forecast | None) -> Effect:
+def _with_forecast(effect: Effect, predicted: Forecast | None) -> Effect:
     """Returns the effect with the forecast added."""
-    if said is None:
+    if predicted is None:
         return effect
-    return replace(effect, predicted_speedup=said.speedup, predicted_low=said.low, predicted_high=said.high)
+    return replace(
+        effect, predicted_speedup=predicted.speedup, predicted_low=predicted.low, predicted_high=predicted.high
+    )
 
 
 def _predicted(case: Runner, entry: Entry, against: Settings) -> Forecast | None:
     """Returns the forecast of settings against the baseline, from the runs before the trial."""
-    hardware = entry.bases[-1].setup.hardware  # a run on another machine or device tells nothing of these
-    runs = [one for one in case.recordings if one.setup.hardware == hardware]
-    seen = [one for one in runs if one.settings == against and len(one.steps)] or entry.bases
-    tried = [one for one in entry.seen if one.setup.hardware == hardware]
-    others = tuple(measure(one) for one in (*runs, *tried) if one.settings != against)
+    hardware = entry.bases[-1].setup.hardware  # runs on another machine or device predict nothing here
+    runs = [recording for recording in case.recordings if recording.setup.hardware == hardware]
+    seen = [recording for recording in runs if recording.settings == against and len(recording.steps)] or entry.bases
+    tried = [recording for recording in entry.seen if recording.setup.hardware == hardware]
+    others = tuple(measure(recording) for recording in (*runs, *tried) if recording.settings != against)
     turned = {name: value for name, value in entry.settings.items() if against.get(name) != value}
     return forecast(measure(seen[-1]), turned, others)

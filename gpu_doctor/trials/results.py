@@ -1,4 +1,4 @@
-"""What a sweep found, and the largest batch that fits, as plain data and in words."""
+"""The results of a sweep and of a search for the largest batch, as plain data and in words."""
 
 from __future__ import annotations
 
@@ -15,39 +15,39 @@ from gpu_doctor.trials.compare.effect import Effect
 from gpu_doctor.trials.loss_reasons import breaks, differs, unusable
 
 MARGIN: Final = 0.05
-"""Part of the memory that the answer leaves free: batches differ, and pieces of memory do not always fit together."""
+"""Part of the memory that the largest batch must leave free: batches differ, and memory fragments."""
 
 WAITING, RUNNING = "waiting", "running"
-"""Outcomes of what is not decided, while a sweep goes on."""
+"""Outcomes of undecided combinations while a sweep runs."""
 EARLY: Final = "stopped early"
-"""So begins the reason of a combination that ASHA gave up."""
+"""Beginning of the reason of a combination that ASHA stopped early."""
 
 
 def places(effects: Sequence[Effect]) -> tuple[str, ...]:
-    """A sentence on where trials were measured, if that is not this machine."""
-    found = dict.fromkeys(formatting.clean(one.device, 120) for one in effects if one.elsewhere)
+    """Returns a sentence on where trials were measured, if that is not this machine."""
+    found = dict.fromkeys(formatting.clean(effect.device, 120) for effect in effects if effect.elsewhere)
     return (f"Measured on {'; '.join(found)}, not on this machine.",) if found else ()
 
 
 def training_changes(names: Iterable[str]) -> tuple[str, ...]:
-    """A sentence for each of some knobs that changes the training: how, such as the learning rate to scale."""
+    """Returns a sentence for each knob that changes the training, such as the learning rate to scale."""
     changing = (knob for knob in map(knobs.known, names) if knob.safety is Safety.CHANGES_TRAINING)
     return tuple(f"{knob.name} changes the training: {knob.changes}" for knob in changing)
 
 
 def left_behind(effects: Sequence[Effect], clauses: Sequence[str] = ()) -> tuple[str, ...]:
-    """Sentences on what trials, and what was measured before them, could not put back."""
-    every = (*clauses, *(clause for one in effects for clause in one.not_restored))
+    """Returns sentences on what trials, and the measurements before them, could not restore."""
+    every = (*clauses, *(clause for effect in effects for clause in effect.not_restored))
     return tuple(dict.fromkeys(map(formatting.sentence, every)))
 
 
 def _is_faster(effect: Effect) -> bool:
-    """Whether a trial says that settings are faster, with losses that are no sign of a fault."""
+    """Returns True if a trial found its settings faster, and its losses show no fault."""
     return effect.verdict == "faster" and effect.speedup is not None and not unusable(effect)
 
 
 def sweep_state(effect: Effect) -> str:
-    """How far a combination of a sweep came, in a word or two."""
+    """Returns the state of a combination of a sweep in a word or two."""
     if effect.outcome in CLEAN:
         return "stopped early" if effect.reason.startswith(EARLY) else "measured"
     return OUTCOME_LABELS.get(effect.outcome, effect.outcome)
@@ -55,54 +55,54 @@ def sweep_state(effect: Effect) -> str:
 
 @dataclass(frozen=True)
 class Sweep:
-    """What `Case.sweep` found."""
+    """The result of `Case.sweep`."""
 
     effects: tuple[Effect, ...]
-    """One a combination, in the order of the grid; a combination that was given up early has that as its `reason`."""
+    """Effects of the combinations, in the order of the grid. The `reason` says if a combination was stopped early."""
     stopped: bool = False
-    """Stop came before every combination had its turn."""
+    """True if Stop was pressed before every combination was tried."""
     again: Effect | None = None
-    """The fastest combination measured once more, afresh: picked out of many, its first figure flatters. None if none
-    was clearly faster, or the sweep ended before."""
+    """Second measurement of the fastest combination, because the first figure of a pick out of many is too good. None
+    if no combination was clearly faster, or if the sweep ended before."""
 
     @property
     def fastest(self) -> Effect | None:
-        """The effect of the combination that came out fastest, clearly faster than the code as written; None if none.
+        """The effect of the fastest combination that is clearly faster than the code as written; None if there is none.
 
-        One whose losses break, or differ for no known reason, is never it, however fast.
+        Combinations whose losses break, or differ for no known reason, are excluded, however fast they are.
         """
-        faster = [one for one in self.effects if _is_faster(one)]
-        return max(faster, key=lambda one: one.speedup or 0.0, default=None)
+        faster = [effect for effect in self.effects if _is_faster(effect)]
+        return max(faster, key=lambda effect: effect.speedup or 0.0, default=None)
 
     @property
     def found(self) -> Effect | None:
-        """What is verified: the fastest combination's second, fresh effect; None where that did not confirm it."""
+        """The verified effect: the second measurement of the fastest combination; None if that did not confirm it."""
         return self.again if self.again is not None and _is_faster(self.again) else None
 
     @property
     def best(self) -> dict[str, SettingValue]:
-        """The settings of the combination that is verified; empty (as written) if none is."""
+        """The settings of the verified combination; empty (as written) if there is none."""
         return dict(self.found.settings) if self.found is not None else {}
 
     @property
     def speedup(self) -> float:
-        """Samples/s with `best` over samples/s as written, measured afresh; 1 where the code as written is best."""
+        """Samples/s with `best` over samples/s as written, from the second measurement; 1 if nothing is verified."""
         return (self.found.speedup or 1.0) if self.found is not None else 1.0
 
     @property
     def ties(self) -> tuple[dict[str, SettingValue], ...]:
-        """Combinations that were not told apart from the best one: their interval reaches into that of the best."""
+        """The combinations that may be as fast as the best: their intervals overlap with its interval."""
         best = self.fastest if self.found is not None else None
         if best is None or best.low is None:
             return ()
-        others = [one for one in self.effects if one is not best and not breaks(one)]
-        reaching = [one for one in others if one.high is not None and one.high >= best.low]
-        return tuple(dict(one.settings) for one in reaching)
+        others = [effect for effect in self.effects if effect is not best and not breaks(effect)]
+        reaching = [effect for effect in others if effect.high is not None and effect.high >= best.low]
+        return tuple(dict(effect.settings) for effect in reaching)
 
     def __str__(self) -> str:
         names = list(dict.fromkeys(name for effect in self.effects for name in effect.settings))
         rows = [[*names, "samples/s", "vs the code as written", ""]]
-        for effect in sorted(self.effects, key=lambda one: -(one.speedup or 0.0)):
+        for effect in sorted(self.effects, key=lambda effect: -(effect.speedup or 0.0)):
             rate = effect.candidate_samples_per_s
             unit = "" if effect.unit == "samples/s" else f" {effect.unit}"
             mark = "best" if self.found is not None and effect is self.fastest else ""
@@ -120,17 +120,17 @@ class Sweep:
 
     @property
     def running(self) -> bool:
-        """It goes on: some combination is not decided."""
+        """True while a combination is undecided."""
         return self.decided < len(self.effects)
 
     @property
     def decided(self) -> int:
-        """So many combinations are decided."""
-        return sum(one.outcome not in (WAITING, RUNNING) for one in self.effects)
+        """The number of decided combinations."""
+        return sum(effect.outcome not in (WAITING, RUNNING) for effect in self.effects)
 
     @property
     def headline(self) -> str:
-        """What was found, without a full stop: `Sweep of 6 combinations: num_workers=4 is best, 2.10x (1.9-2.3)`."""
+        """The result without a full stop: `Sweep of 6 combinations: num_workers=4 is best, 2.10x (1.9-2.3)`."""
         tried = f"Sweep of {formatting.count(len(self.effects), 'combination')}"
         if self.running:
             return f"{tried}: {self.decided} decided so far"
@@ -142,21 +142,22 @@ class Sweep:
             return f"{tried}: {formatting.clean(describe(self.best))} is best, {gain} when measured again{losses}"
         if self.fastest is None:
             return f"{tried}: none is clearly faster than the code as written"
-        looked = f"{formatting.clean(describe(self.fastest.settings))} came out fastest"
+        came_first = f"{formatting.clean(describe(self.fastest.settings))} came out fastest"
         if self.again is None:
-            return f"{tried}: {looked} and was not measured again"
-        return f"{tried}: {looked}, and measuring it again did not confirm that"
+            return f"{tried}: {came_first} and was not measured again"
+        return f"{tried}: {came_first}, and measuring it again did not confirm that"
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Sentences on what the trials left, what was not told apart from the best, and what changes the training."""
+        """Sentences on what the trials could not restore, ties with the best, and changes to the training."""
         every = self.effects if self.again is None else (*self.effects, self.again)
         notes = [*left_behind(every)]
         if self.fastest is not None and self.again is not None and self.found is None:
             notes.append(f"Measured again: {self.again}")
         if self.ties:
             notes.append(
-                "Not clearly slower than the best: " + "; ".join(formatting.clean(describe(one)) for one in self.ties)
+                "Not clearly slower than the best: "
+                + "; ".join(formatting.clean(describe(settings)) for settings in self.ties)
             )
         turned = dict.fromkeys(name for effect in self.effects for name in effect.settings)
         return (*notes, *training_changes(turned))
@@ -164,50 +165,50 @@ class Sweep:
     _repr_pretty_ = formatting.pretty
 
     def to_dict(self) -> dict[str, Any]:
-        """The sweep as plain data (numbers, strings, None, lists and mappings of them)."""
+        """Returns the sweep as plain data (numbers, strings, None, lists and mappings of them)."""
         return {
             "best": self.best,
             "speedup": self.speedup,
-            "ties": [dict(one) for one in self.ties],
+            "ties": [dict(settings) for settings in self.ties],
             "stopped": self.stopped,
             "again": None if self.again is None else self.again.to_dict(),
-            "effects": [one.to_dict() for one in self.effects],
+            "effects": [effect.to_dict() for effect in self.effects],
         }
 
 
 @dataclass(frozen=True)
 class Largest:
-    """What `largest_batch` found."""
+    """The result of `largest_batch`."""
 
     batch_size: int | None
-    """The largest that ran within the limit; None where none was tried, see `reason`."""
+    """Largest batch that ran within the limit; None if there is none, see `reason`."""
     peak_bytes: float | None = None
-    """Its peak."""
+    """Peak memory with that batch, in bytes."""
     limit_bytes: float | None = None
-    """What this process may take of the card's memory; the answer leaves MARGIN of it free."""
+    """Bytes of the card's memory that this process may use; the largest batch leaves MARGIN of it free."""
     fit: MemoryFit | None = None
     tried: tuple[tuple[int, float | None], ...] = ()
-    """Batch size and peak of each trial, in order; None = it did not fit."""
+    """Batch size and peak memory in bytes of each trial, in order; None if the batch did not fit."""
     reason: str = ""
-    """Why there is no answer, or why it may not be the largest."""
+    """Reason why there is no result, or why a larger batch may fit."""
     best_batch_size: int | None = None
-    """Of the sizes that ran within the limit, the smallest within 3 % of the most samples/s; None = no speed read."""
+    """Smallest size within the limit that reaches the highest samples/s to within 3 %; None if no speed was read."""
     best_samples_per_s: float | None = None
     rates: tuple[tuple[int, float], ...] = ()
-    """Batch size and samples/s of each size that ran within the limit, the one as written among them, rising."""
+    """Batch size and samples/s of each size that ran within the limit, including the size as written, rising."""
     peaks: tuple[tuple[int, float], ...] = ()
-    """Batch size and peak bytes of each size that ran, the one as written among them, rising."""
+    """Batch size and peak bytes of each size that ran, including the size as written, rising."""
     notes: tuple[str, ...] = ()
-    """Sentences on what the trials could not put back."""
+    """Sentences on what the trials could not restore."""
 
     def __str__(self) -> str:
-        return " ".join([self.sentence, *(formatting.clean(one) for one in self.notes)])
+        return " ".join([self.sentence, *(formatting.clean(effect) for effect in self.notes)])
 
     _repr_pretty_ = formatting.pretty
 
     @property
     def sentence(self) -> str:
-        """The answer in words, without the notes."""
+        """The result in words, without the notes."""
         if self.batch_size is None:
             return f"Largest batch that fits: not known. {formatting.clean(self.reason)}"
         room = f", {formatting.size(self.peak_bytes)} of {formatting.size(self.limit_bytes)}" if self.peak_bytes else ""
@@ -226,6 +227,8 @@ class Largest:
         """The answer as plain data (numbers, strings, lists, None), ready for JSON."""
         plain = asdict(self)
         return {
-            name: [list(one) if isinstance(one, tuple) else one for one in value] if isinstance(value, tuple) else value
+            name: [list(effect) if isinstance(effect, tuple) else effect for effect in value]
+            if isinstance(value, tuple)
+            else value
             for name, value in plain.items()
         }

@@ -1,6 +1,7 @@
-"""A B B A: baseline and candidate take turns from the same state, until the interval is clear or the budget is spent.
+"""Runs the pairs of a trial in the order A B B A: baseline and candidate take turns from the same state.
 
-When another pair of runs is worth its time is decided here too.
+Pairs are made until the interval is clear or the budget is spent; this module also decides whether another pair is
+worth its time.
 """
 
 from __future__ import annotations
@@ -34,25 +35,26 @@ FIRST_S: Final = 300.0
 """Seconds after which no second pair is started."""
 
 LASTING: Final = 2.0
-"""Of the least time by which a difference can be judged: the warm-up and the longest step count for nothing."""
+"""Target time of a side, as a multiple of the shortest time on which a difference can be judged: the warm-up and the
+longest step do not count."""
 MOST_TIMES: Final = 32
-"""Of the steps that were asked for, where these last too short a time."""
+"""Largest multiple of the requested steps that a side runs if its steps are too short."""
 LONGER_AFTER: Final = 4
 """Pairs without an answer after which runs become twice as long, and twice again after as many more. In replays of a
 loop whose runs of 0.15 s lie 20 % apart, 1.15x was found in 99 % of the trials instead of 75 %, with half the pairs."""
 MOST_DOUBLED: Final = 2
-"""Times."""
+"""Largest number of times that the runs become twice as long."""
 
 FINISHED: Final = (
     "A second run trains nothing: the trainer has already reached its last epoch. Create the trainer in this cell, or "
     "try the settings before the run."
 )
 FEWEST_PAIRS: Final = 2
-"""One whole A B B A: what drifts evenly while it lasts (clocks, temperature) is on both sides alike."""
+"""Pairs in one whole A B B A, in which a steady drift (clocks, temperature) affects both sides alike."""
 MOST_PAIRS: Final = 40
-"""Pairs of runs after which what is not clear is left inconclusive, if the trial's seconds last so long."""
+"""Largest number of pairs, if the trial's seconds allow so many; an unclear result is then inconclusive."""
 MOST_UNREAD: Final = 6
-"""Pairs of runs without an interval, each too short for one, after which no other is tried."""
+"""Pairs without an interval, because their runs are too short, after which a trial makes no other pair."""
 
 
 @dataclass
@@ -63,39 +65,39 @@ class Rounds:
     """
 
     once: Callable[[Settings, str, int, float], Result]
-    """Runs the code once: settings, role, steps at most, seconds at most."""
+    """Runs the code once; takes the settings, the role, and the largest number of steps and of seconds."""
     restore: Snapshot
     say: Callable[[str], None]
     stopped: Callable[[], bool]
     runs: Sequence[Recording] = ()
-    """The runs before the trial: where they trained, a side that does not is no baseline."""
+    """Runs before the trial. If one of them trained, a side that does not train is refused."""
     bases: list[Recording] = field(default_factory=list)
     candidates: list[Recording] = field(default_factory=list)
     spent_s: float = 0.0
-    """Seconds that the sides so far measured: what comes before, and putting the state back, is none of them."""
+    """Time measured by the sides so far, in seconds, without their set-up and without restoring the state."""
     took_s: float = 0.0
-    """Seconds that the pairs so far took, with all of that."""
+    """Time that the pairs so far took, in seconds, with set-up and restoring."""
     effect: Effect | None = None
     """Result of the pairs so far; None before the first."""
 
     def pair(self, what: str, against: Settings, settings: Settings, steps: int, seconds: float) -> bool:
         """Runs one pair, baseline and candidate in alternating order; returns False if the trial ends with it.
 
-        The very first side is a baseline: where that fails, it is not for the settings under trial.
+        The very first side is a baseline: if it fails, the settings under trial are not the reason.
 
         Args:
-            what: says which round this is, for people.
-            against: knob values of the baseline side.
-            settings: knob values of the candidate side.
-            steps: of one side; more where those of the pairs before were measured for too short a time, fewer where
-                they last long (see `side_budget`).
-            seconds: of the trial, in which a further pair must find room once a whole A B B A was made.
+            what: name of the round, for the user.
+            against: settings of the baseline side.
+            settings: settings of the candidate side.
+            steps: steps of one side; more if the pairs before were too short to measure, fewer if steps last long (see
+                `side_budget`).
+            seconds: time limit of the trial; a pair after the first whole A B B A must fit into it.
 
         Raises:
-            KeyboardInterrupt: if a side was interrupted, after the state was restored.
+            KeyboardInterrupt: A side was interrupted; the state is restored.
         """
         begin, earlier_s = time.monotonic(), self.took_s
-        waves = WAVES * max(int(one.get("num_workers", 0)) for one in (against, settings))
+        waves = WAVES * max(int(settings_of_side.get("num_workers", 0)) for settings_of_side in (against, settings))
         steps = max(self._lasting(steps), waves)
         sides = [("baseline", against, self.bases), ("candidate", settings, self.candidates)]
         if len(self.bases) % 2:
@@ -117,13 +119,21 @@ class Rounds:
     def _lasting(self, steps: int) -> int:
         """Returns `steps`, or more if a side would measure too briefly for its set-up time.
 
-        A side measures long enough to be judged, and as long as what is around its measuring takes. Pairs that give no
-        answer are followed by longer ones.
+        A side measures long enough to be judged, and at least as long as its set-up and restoring take. Pairs without
+        an answer are followed by longer pairs.
         """
         pairs = len(self.bases)
         longer: int = 2 ** min(pairs // LONGER_AFTER, MOST_DOUBLED)
-        ended = [one for one in (*self.bases[-1:], *self.candidates[-1:]) if one.outcome == "budget-reached"]
-        usual = [float(np.median(paced_s(one, one.steps) / one.steps.count)) for one in ended if len(one.steps)]
+        ended = [
+            recording
+            for recording in (*self.bases[-1:], *self.candidates[-1:])
+            if recording.outcome == "budget-reached"
+        ]
+        usual = [
+            float(np.median(paced_s(recording, recording.steps) / recording.steps.count))
+            for recording in ended
+            if len(recording.steps)
+        ]
         wanted = float(steps)
         if usual and min(usual) > 0:
             around_s = (self.took_s - self.spent_s) / (2 * pairs)
@@ -135,36 +145,38 @@ class Rounds:
         side: Settings,
         role: str,
         steps: int,
-        left_s: float,
+        budget_s: float,
         into: list[Recording],
     ) -> bool:
         """Runs one side of a pair; returns False if the trial ends with it.
 
         Args:
-            side: knob values.
-            role: of its recording.
-            steps: at most.
-            left_s: seconds to measure, at most.
-            into: gets the recording.
+            side: settings of the side.
+            role: role of its recording.
+            steps: largest number of steps.
+            budget_s: largest time to measure, in seconds.
+            into: list that gets the recording.
 
         Raises:
-            KeyboardInterrupt: if it was interrupted, after the state was restored.
+            KeyboardInterrupt: The side was interrupted; the state is restored.
         """
         begin = time.monotonic()
-        result = self.once(side, role, steps, left_s)
-        one = result.recording
-        measured_s = max(time.monotonic() - begin - before_s(one), 0.0)
+        result = self.once(side, role, steps, budget_s)
+        recording = result.recording
+        measured_s = max(time.monotonic() - begin - before_s(recording), 0.0)
         interrupted = isinstance(result.error, KeyboardInterrupt)
-        del result  # its traceback holds the loop's frames, those a loader's workers and the memory that ran out
+        del (
+            result
+        )  # its traceback holds the loop's frames, and these hold the loader's workers and the memory that ran out
         with uninterrupted():
             self.restore.restore()
         self.spent_s += measured_s
-        into.append(one)
-        outcome = one.outcome
+        into.append(recording)
+        outcome = recording.outcome
         if outcome == "completed" and any(map(_trains, self.runs)) and not _trains(into[-1]):
             outcome = "refused"
             into[-1] = replace(into[-1], outcome=outcome, reason=FINISHED)
-        if self.stopped() and outcome in CLEAN:  # Stop came while the state was put back
+        if self.stopped() and outcome in CLEAN:  # Stop was pressed while the state was restored
             outcome = "stopped"
             into[-1] = replace(into[-1], outcome=outcome)
         if outcome == "out-of-memory":
@@ -184,11 +196,11 @@ def _trains(recording: Recording) -> bool:
 
 
 def not_restored(lost: Sequence[str], notes: Sequence[str]) -> tuple[str, ...]:
-    """Returns clauses on what a trial could not put back.
+    """Returns clauses on what a trial could not restore.
 
     Args:
-        lost: `Snapshot.unrestorable`.
-        notes: what `Snapshot.restore` returned.
+        lost: names of `Snapshot.unrestorable`.
+        notes: clauses that `Snapshot.restore` returned.
     """
     return tuple(dict.fromkeys((*([unrestorable(lost)] if lost else []), *notes)))
 
@@ -214,15 +226,15 @@ def needs_more(bases: Sequence[Recording], candidates: Sequence[Recording]) -> b
 
 
 def goes_on(effect: Effect, made: int) -> bool:
-    """True if another pair of runs is worth its time.
+    """Returns True if another pair of runs is worth its time.
 
-    It is before the pairs of a whole A B B A were judged, and while these give no answer (`Effect.settled`). None is
-    after a failure, a refusal, an interrupt or a Stop. The interval holds however often it is looked at
-    (`compare.ratio`), so that nothing else is asked of it.
+    It is until a whole A B B A was judged, and while the pairs give no answer (`Effect.settled`). It is not after a
+    failure, a refusal, an interrupt or a Stop. The interval is valid at any number of looks (`compare.ratio`), so no
+    further condition is needed.
 
     Args:
-        effect: of the pairs so far.
-        made: how many these are, those that were not judged among them.
+        effect: effect of the pairs so far.
+        made: number of pairs so far, including those that were not judged.
     """
     if effect.outcome in BROKEN or made >= MOST_PAIRS:
         return False

@@ -29,7 +29,7 @@ from gpu_doctor.trials.side_effects.trackers import unlogged
 from gpu_doctor.trials.stretch import Stretch
 
 _NO_MEMORY: Final = ("out of memory", "can't allocate memory", "not enough memory")
-"""What torch says of it in a plain RuntimeError: CUDA and MPS, the CPU's allocator on Linux, and on Windows
+"""Texts of torch's plain RuntimeError for missing memory: CUDA and MPS, the CPU's allocator on Linux, and on Windows
 (c10/core/impl/alloc_cpu.cpp: "DefaultCPUAllocator: can't allocate memory", "... not enough memory: you tried to")."""
 
 _OURS: Final = str(Path(__file__).parents[1])
@@ -77,16 +77,16 @@ def run(
     Args:
         execute: runs the code; an error that it returns as `AlreadyShown` is the run's outcome.
         recorder: a fresh one, with its budget in steps.
-        namespace: where the code runs.
+        namespace: namespace in which the code runs.
         settings: knob values; empty = as written.
-        reasons: of the settings that the executed text does not have, with why; None = it has none of them.
+        reasons: settings that the executed text does not have, with the reason; None if it has none of them.
         found: the setup that an earlier run found, for knobs that must know what to turn,
         met: and the objects that it used.
         borrowed: a trial's side: what it does to files is done in a scratch folder, workers of an earlier run are left
             alone, and what it reports to experiment trackers is held back.
-        budget: of its seconds; a side that reaches no further step is ended.
+        budget: budget in seconds; a side that reaches no further step is ended.
         allowed: permissions of a trial's side; one that needs another is ended before it reaches out.
-        around: is entered for the time of the code, and left before an interrupt is delivered.
+        around: context entered while the code runs, and left before an interrupt is delivered.
 
     Returns:
         The recording, and the exception that ended the code. An end that we caused (budget, Stop) is no exception.
@@ -158,7 +158,7 @@ class _End:
     reason: str = ""
     error: BaseException | None = None
     stuck: bool = False
-    """It reached no further step and was ended for that: the reason is told where it has no step at all."""
+    """True if the run was ended because it reached no further step; `reason` is used only if it has no step at all."""
 
 
 def _executed(
@@ -229,7 +229,7 @@ def is_out_of_memory(error: BaseException) -> bool:
     """True for torch's out-of-memory errors of any device, the CPU's allocator among them, and Python's own."""
     named = type(error).__name__ == "OutOfMemoryError" or isinstance(error, MemoryError)
     said = str(error).lower()
-    return named or (isinstance(error, RuntimeError) and any(one in said for one in _NO_MEMORY))
+    return named or (isinstance(error, RuntimeError) and any(text in said for text in _NO_MEMORY))
 
 
 def globals_of(code: Callable[[], Any]) -> dict[str, Any]:
@@ -259,7 +259,7 @@ def check_start(steps: int | None, seconds: float | None, then: str) -> None:
     Args:
         steps: budget.
         seconds: the same.
-        then: what is to be done, for people.
+        then: name of the action that follows, for the user.
 
     Raises:
         ValueError: if a budget leaves no step to measure, or is no number.
@@ -271,7 +271,7 @@ def check_start(steps: int | None, seconds: float | None, then: str) -> None:
 
 
 def baseline_ended(ended: Recording) -> str:
-    """Returns why a trial ended with its baseline: the settings are not to blame for that failure."""
+    """Returns the reason of a trial that ended because its baseline failed, which the settings did not cause."""
     own = ended.outcome in ("failed", "out-of-memory")
     return f"also without the change: {ended.reason}" if own else ended.reason
 

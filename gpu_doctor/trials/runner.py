@@ -20,7 +20,7 @@ from gpu_doctor.trials import allowing, cell_code, interrupts, knobs
 from gpu_doctor.trials import run as trial
 from gpu_doctor.trials.compare.effect import Effect
 from gpu_doctor.trials.launched_ranks import Ranks
-from gpu_doctor.trials.look.looked import Look
+from gpu_doctor.trials.look.result import Look
 from gpu_doctor.trials.plan import Plan
 from gpu_doctor.trials.printed_aside import mute_streams
 from gpu_doctor.trials.results import Largest, Sweep
@@ -30,36 +30,36 @@ from gpu_doctor.trials.snapshot.snapshot import Snapshot
 from gpu_doctor.trials.written import NO_TEXT, Written, not_written
 
 TRIAL_STEPS: Final = 50
-"""Of one side of one round, the warm-up among them, where nobody says otherwise."""
+"""Default steps of one side of a pair, including warm-up."""
 TRIAL_SECONDS: Final = 20.0
-"""Of one trial, where nobody says otherwise."""
+"""Default time limit of a trial, in seconds."""
 STAYS: Final = "It stays changed until you load it again."
 _numbers = itertools.count(1)
 
 
 @dataclass
 class Aside:
-    """Trials of a case from the same state, which is put back after each side, and at the end."""
+    """The stored state from which trials of a case run; it is restored after each side, and at the end."""
 
     case: Runner
     snapshot: Snapshot
     notes: tuple[str, ...] = ()
-    """Sentences on what could not be put back; there at the end."""
+    """Clauses on what could not be restored; filled at the end."""
 
     @property
     def lost(self) -> tuple[str, ...]:
-        """Clauses on what could not be put back."""
+        """All clauses on what could not be restored."""
         return not_restored(self.snapshot.unrestorable, self.notes)
 
     def rounds(self, **more: Any) -> Rounds:
-        """Sides that run the case's code; `more`: see `Rounds`."""
+        """Returns a trial whose sides run the case's code; `more` are further fields of `Rounds`."""
         case = self.case
         how: dict[str, Any] = {"once": case.once, "stopped": lambda: case.stopped, "runs": case.recordings, **more}
         return Rounds(restore=self.snapshot, say=case.say, **how)
 
 
 class Runner:
-    """Runs code under settings, and has the history of it. Trials borrow its namespace and put everything back."""
+    """Runs code under settings and stores its history. Trials use its namespace and restore everything."""
 
     def __init__(
         self,
@@ -74,18 +74,19 @@ class Runner:
         trial_seconds: float = TRIAL_SECONDS,
         price: float | None = None,
     ) -> None:
-        """Nothing is run yet.
+        """Prepares to run code without running it.
 
         Args:
-            code: the text of a cell, or a callable without arguments.
-            namespace: where it runs.
-            name: for people.
-            execute: lets a notebook run the code in its own way.
-            quietly: lets it swallow a trial's output in its own way.
-            changed: makes what runs another text of the cell; None = plain Python, where `execute` is not given.
-            trial_steps: budget of a trial that is given none of its own, in steps of a side.
-            trial_seconds: the same in seconds.
-            price: dollars that an hour of this machine costs; None where nobody said.
+            code: text of a cell, or a callable without arguments.
+            namespace: namespace in which it runs.
+            name: name for the user.
+            execute: runs the code as a notebook does; None for plain Python.
+            quietly: returns a context that captures a trial's output as a notebook does.
+            changed: compiles a changed text of the cell and returns a function that runs it; None for plain Python, if
+                `execute` is None, too.
+            trial_steps: default steps of each side of a trial.
+            trial_seconds: default time limit of a trial, in seconds.
+            price: cost of this machine in dollars per hour; None if unknown.
         """
         self.name = name or f"run {next(_numbers)}"
         self.source = code if isinstance(code, str) else ""
@@ -93,36 +94,36 @@ class Runner:
             namespace = {"__name__": "__main__"} if isinstance(code, str) else trial.globals_of(code)
         self.namespace = namespace
         self.trial_steps, self.trial_seconds = trial_steps, trial_seconds
-        """Budget of a trial that is given none of its own: steps of a side, seconds in all."""
+        """Default budget of a trial: steps of each side, seconds of the whole trial."""
         self.price = price
-        """Dollars that an hour of this machine costs: reports say with it what a loss costs and what a cure saves."""
+        """Cost of this machine in dollars per hour, with which reports price losses and cures."""
         self.recordings: list[Recording] = []
-        """The runs, oldest first (trials are in `trials`)."""
+        """Recordings of the runs, oldest first (trials are in `trials`)."""
         self.trials: list[tuple[Recording, Recording]] = []
         """Baseline and candidate of the last round of every trial, oldest first."""
         self.effects: list[Effect] = []
-        """What every trial gave, oldest first, one that was interrupted among them."""
+        """Effects of all trials, oldest first, including interrupted trials."""
         self.plans: list[Plan] = []
-        """What treatments arrived at, oldest first; of one that was interrupted, what was kept until then."""
+        """Plans of the treatments, oldest first; an interrupted treatment has its plan so far."""
         self.sweeps: list[Sweep] = []
-        """What sweeps found, oldest first, interrupted ones among them."""
+        """Results of the sweeps, oldest first, including interrupted sweeps."""
         self.largest: Largest | None = None
-        """What the newest search for the largest batch found."""
+        """Result of the newest search for the largest batch."""
         self.job: Job | None = None
-        """The ranks that the newest run started, side by side; None where it started none."""
+        """Ranks that the newest run started; None if it started none."""
         self._ranks: Ranks | None = None
         self.looked: Look | None = None
-        """What the newest deep look found."""
+        """Result of the newest deep look."""
         self.sweeping: Sweep | None = None
-        """What there is so far of a sweep that goes on."""
+        """Results so far of a running sweep; None if none runs."""
         self.diagnosis: Diagnosis | None = None
         self.nvtx = False
-        """The user's own runs write their steps and phases as NVTX ranges."""
+        """True to write the steps and phases of the user's own runs as NVTX ranges."""
         self.on_begin: Callable[[Recorder, str], None] | None = None
-        """Told of every recorder that opens, with its role: `run`, `baseline`, `candidate`, or `probe` for a trial that
-        is there for its memory alone."""
+        """Called with every recorder that opens and its role: `run`, `baseline`, `candidate`, or `probe` for a run that
+        only measures memory."""
         self.made_of = code
-        """The text or the callable."""
+        """Text or callable of the code."""
         self._execute = execute or cell_code.plain_execute(code, self.name)
         self._changed = changed or (self._changed_plainly if execute is None else None)
         self._compiled = {self.source: self._execute}
@@ -133,39 +134,40 @@ class Runner:
         self._said = ""
         self._met: list[weakref.ref[Any]] = []
         self._entered: int | None = None
-        """Of the cells of the notebook, how many had been run when the code ran last: a later one has no part in it."""
+        """Number of the notebook's cells that had been run when the code ran last: later cells have no part in it."""
         self.made: dict[str, int] = {}
         """Names of the namespace that the newest run bound, with the ids of their values."""
         self._snapshot: weakref.ref[Snapshot] | None = None
-        """Of the trial that is going on."""
+        """Snapshot of the running trial."""
         self.stopped = False
-        """Stop was asked for since the last trial, treatment or sweep of a person began."""
+        """True if Stop was pressed since the user's last trial, treatment or sweep began."""
         self._requests = 0
         self.allowed: frozenset[str] = frozenset()
-        """What the person allows the trials that are going on: see `allowing.PERMISSIONS`."""
+        """Permissions that the user gives the running trials, see `allowing.PERMISSIONS`."""
         self.reached: dict[str, str] = {}
-        """What a side did without leave since the newest run, though no text shows it: permission -> the call."""
+        """Missing permission -> call of a side that needed it, since the newest run; no text shows such a call."""
 
     @contextmanager
     def quietly(self) -> Iterator[None]:
-        """Around the sides of a trial: what they print is nobody's, what they handle of signals ends with them."""
+        """Mutes the sides of a trial inside the context, and restores the signal handlers that they set."""
         with interrupts.handlers_put_back(), mute_streams(), self._silence():
             yield
 
     def once(self, settings: Settings, role: str, max_steps: int | None, max_s: float | None) -> trial.Result:
-        """One run, recorded; what the code raises is part of the result.
+        """Runs and records the code once; an exception of the code is part of the result.
 
         Args:
-            settings: knob values, which are written into the text that is run where they can be (see `written`).
-            role: `run` for the user's own, else that of a trial's side.
-            max_steps: the budget in steps.
-            max_s: the budget in seconds, which of a trial's side begin when it is warm (see `SideBudget`).
+            settings: settings, which are written into the text that runs if possible (see `written`).
+            role: `run` for the user's own run, else the role of a trial's side.
+            max_steps: budget in steps; None for no limit.
+            max_s: budget in seconds, which for a trial's side begin after its warm-up (see `SideBudget`); None for no
+                limit.
         """
         borrowed, self._entered = role != "run", len(cell_code.entered(self.namespace))
         self._written = self._written if borrowed else None  # an earlier cell may have been run again since
-        own_function = role == "run" and callable(self.made_of)  # which keeps its name: nothing puts that back
+        own_function = role == "run" and callable(self.made_of)  # it keeps its name, which nothing would restore
         written = not_written(settings, NO_TEXT, "") if own_function else self.written(settings)
-        before = {} if borrowed else {name: id(one) for name, one in self.namespace.items()}
+        before = {} if borrowed else {name: id(value) for name, value in self.namespace.items()}
         own = {name: self.namespace[name] for name in written.anew & self.namespace.keys()}
         limits: dict[str, Any] = {"max_steps": max_steps, "max_s": None if borrowed else max_s}
         recorder = Recorder(settings=settings, name=self.name, source=written.text, **limits)
@@ -178,7 +180,7 @@ class Runner:
             self._current, self._budget = recorder, budget
             if self.on_begin is not None:
                 self.on_begin(recorder, role)
-            execute: Callable[[], Any] = functools.partial(self._of(written.text), self.namespace)
+            execute: Callable[[], Any] = functools.partial(self._executor_of(written.text), self.namespace)
             how: dict[str, Any] = {"settings": settings, "found": self.found, "met": self._met}
             how |= {"reasons": written.reasons, "borrowed": borrowed, "budget": budget, "allowed": self.allowed}
             how["around"] = nullcontext() if borrowed else ranks.recorded()
@@ -191,7 +193,7 @@ class Runner:
             if not borrowed:
                 self._ranks, self.job = ranks, ranks.job()
                 self.reached = {}
-                self.made = {name: id(one) for name, one in self.namespace.items() if before.get(name) != id(one)}
+                self.made = {name: id(value) for name, value in self.namespace.items() if before.get(name) != id(value)}
             self._current, self._budget, self._met = None, None, recorder.remembered or self._met
 
     def _permitted(self, result: trial.Result, borrowed: bool) -> trial.Result:
@@ -205,8 +207,8 @@ class Runner:
             result.recording = replace(result.recording, outcome="refused", reason=f"{why} {STAYS}")
         return result
 
-    def _of(self, text: str) -> Callable[..., Any]:
-        """What runs the cell, or a changed text of it, compiled once for all rounds of a trial."""
+    def _executor_of(self, text: str) -> Callable[..., Any]:
+        """Returns the function that runs a text of the cell, compiled once for all rounds of a trial."""
         if text not in self._compiled:
             assert self._changed is not None
             self._compiled[text] = self._changed(text)
@@ -224,12 +226,14 @@ class Runner:
     def baseline(self) -> Recording | None:
         """The newest run as written, or the newest trial's baseline as written."""
         bases = [base for base, _ in self.trials]
-        plain = [one for one in self.recordings if not one.settings] or [one for one in bases if not one.settings]
+        plain = [recording for recording in self.recordings if not recording.settings] or [
+            recording for recording in bases if not recording.settings
+        ]
         return plain[-1] if plain else None
 
     @contextmanager
     def requested(self, allow: Any = ()) -> Iterator[None]:
-        """Around what a person asks for: a Stop of before is forgotten, one of a treatment holds for all its trials.
+        """Encloses an action of the user: it clears an earlier Stop; a Stop of a treatment holds for all its trials.
 
         Args:
             allow: see `permitted`.
@@ -245,7 +249,7 @@ class Runner:
 
     @contextmanager
     def permitted(self, allow: Any) -> Iterator[None]:
-        """Around trials that may do what a person allows, and what those around them may.
+        """Gives permissions to the trials inside the context, in addition to those of an outer context.
 
         Raises:
             TypeError: if it is no collection of texts. ValueError: if one of them is unknown.
@@ -266,7 +270,7 @@ class Runner:
 
     @property
     def progress(self) -> str:
-        """What a running trial is at, for people: `round 1, until it is clear: baseline, setting up, 12 s so far`."""
+        """Stage of a running trial, for the user: `round 1, until it is clear: baseline, setting up, 12 s so far`."""
         said, budget, recorder = self._said, self._budget, self._current
         stage = budget.stage() if said and budget is not None else ""
         if recorder is not None:
@@ -274,22 +278,22 @@ class Runner:
         return f"{said}, {stage}" if stage else said
 
     def say(self, progress: str) -> None:
-        """Tells people what a trial is at."""
+        """Sets the stage of a running trial that is shown to the user."""
         self._said = progress
 
     def roots(self) -> tuple[Any, ...]:
-        """What a snapshot begins with besides the namespace: the code, and what its newest run trained with."""
+        """Returns the objects that a snapshot copies besides the namespace: the code, and objects of its newest run."""
         named = {id(value) for value in self.namespace.values()}
         if any(ref() is not None and id(ref()) not in named for ref in self._met):
-            gc.collect()  # a model that only a circle keeps is nobody's: keeping its state would cost memory
-        return (self.made_of, *(one for ref in self._met if (one := ref()) is not None))
+            gc.collect()  # a model that only a reference cycle holds is unused: copying its state would cost memory
+        return (self.made_of, *(value for ref in self._met if (value := ref()) is not None))
 
     @contextmanager
     def aside(self, to_host: bool = False) -> Iterator[Aside]:
-        """Around trials: what they may change is kept, what they print is nobody's, and all is put back at the end.
+        """Stores the state that trials may change, mutes their output, and restores everything at the end.
 
         Args:
-            to_host: nothing is kept on a device, whose memory is to be measured.
+            to_host: True to store no copies on a device, whose memory is to be measured.
 
         Raises:
             SnapshotTooLarge: if what must be put back does not fit into memory.
@@ -307,10 +311,10 @@ class Runner:
 
     @contextmanager
     def unseen(self, begin: Callable[[Recorder], None]) -> Iterator[None]:
-        """Around a side that no view follows: its times are those of what counts or profiles it.
+        """Hides a side from views, because its times include those of a counter or profiler.
 
         Args:
-            begin: is given the recorder of the side when it opens.
+            begin: called with the recorder of the side when it opens.
         """
         outer, self.on_begin = self.on_begin, lambda recorder, role: begin(recorder)
         try:
@@ -319,7 +323,7 @@ class Runner:
             self.on_begin = outer
 
     def measured_aside(self, steps: int, seconds: float) -> tuple[Recording, tuple[str, ...]]:
-        """A recording of the code as written, put back afterwards, and clauses on what could not be put back."""
+        """Records the code as written, restores the state, and returns clauses on what could not be restored, too."""
         kept: list[Recording] = []
         with self.aside() as aside:
             aside.rounds().side({}, "baseline", steps, BLOCK_SHARE * seconds, kept)
@@ -338,17 +342,17 @@ class Runner:
         Raises:
             Refused: if a name is no knob, or a value none that it has.
         """
-        return cell_code.lines_to_paste(self._meant(settings), self.found)
+        return cell_code.lines_to_paste(self._checked_settings(settings), self.found)
 
     def fix(self, settings: Settings, history: Sequence[str] | None = None) -> Fix:
-        """The change of the user's own cells that gives them some settings: see `cell_code.fix_of`."""
-        given = self._meant(settings)
+        """Returns the change to the user's own cells that gives them some settings, see `cell_code.fix_of`."""
+        given = self._checked_settings(settings)
         return cell_code.fix_of(
             self.made_of, self.source, self.namespace, self.found or Setup(), given, history, self._entered
         )
 
     def written(self, settings: Settings) -> Written:
-        """What a run under some settings executes: the cell with what can be written into it, and what is turned."""
+        """Returns the text that a run under some settings executes, and the settings that knobs turn instead."""
         if not settings:
             return Written(self.source)
         source = cell_code.text_of(self.made_of, self.namespace)
@@ -360,7 +364,7 @@ class Runner:
         return self._written[2]
 
     def unturnable(self, settings: Settings) -> str:
-        """Why no run under some settings may begin, where they are neither written nor turned; empty if it may."""
+        """Returns the reason why some settings can be neither written nor turned; '' if all can."""
         return knobs.unturnable(settings, self.found or Setup(), self.written(settings).reasons)
 
     def _written_anew(self, source: str, settings: Settings, found: Setup) -> Written:
@@ -368,13 +372,13 @@ class Runner:
             made = cell_code.written_into(source, self.namespace, found, settings, self._entered)
             if made.text == source:
                 return replace(made, text=self.source)
-            self._of(made.text)
-        except Exception as error:  # a text that defeats us is no reason to lose a trial
-            said = f"The change could not be written into the cells ({type(error).__name__})."
-            return not_written(settings, said, self.source)
+            self._executor_of(made.text)
+        except Exception as error:  # a text that we cannot change is no reason to lose a trial
+            why = f"The change could not be written into the cells ({type(error).__name__})."
+            return not_written(settings, why, self.source)
         return made
 
-    def _meant(self, settings: Settings) -> dict[str, SettingValue]:
+    def _checked_settings(self, settings: Settings) -> dict[str, SettingValue]:
         given = knobs.as_settings(settings)
         knobs.meant(given, self.found or Setup())
         return given

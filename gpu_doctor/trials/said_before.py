@@ -10,31 +10,31 @@ from gpu_doctor.formatting import clean
 
 @dataclass(frozen=True)
 class Beforehand:
-    """The result of checks before a trial: whole sentences for people, each once."""
+    """The result of checks before a trial: whole sentences for the user, without duplicates."""
 
     refusals: tuple[str, ...] = ()
-    """Why no trial may begin; each names the variable, file or process and says what to do."""
+    """Reasons why no trial may begin; each names the variable, file or process and says what to do."""
     notes: tuple[str, ...] = ()
-    """What a trial does otherwise than a run, or cannot see."""
+    """Sentences on what a trial does differently from a run, or cannot see."""
     lost: tuple[str, ...] = ()
-    """What would not come back, or is done again and cannot be undone."""
+    """Sentences on what a trial cannot restore, or repeats and cannot undo."""
     asks: Mapping[str, str] = field(default_factory=dict)
-    """Those of the refusals that `allow=` lifts: the name that it takes -> the sentence."""
+    """Refusals that `allow=` lifts: name of the permission -> sentence."""
 
     @property
     def refusal(self) -> str:
-        """All reasons as one text; empty where a trial may begin."""
+        """All refusals as one text; empty if a trial may begin."""
         return " ".join(self.refusals)
 
 
 def unrestorable(names: Sequence[str], most: int = 6) -> str:
-    """`a trial cannot put back: it (generator)`; of many names, the first and how many more."""
+    """Returns a clause, `a trial cannot put back: it (generator)`, with at most `most` names and a count."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
-    return f"a trial cannot put back: {', '.join(clean(one, 80) for one in names[:most])}{more}"
+    return f"a trial cannot put back: {', '.join(clean(name, 80) for name in names[:most])}{more}"
 
 
 def not_copied(names: Sequence[str], most: int = 3) -> str:
-    """`large data is not copied: train (an array of 2.0 GB); ...`; of many names, the first few."""
+    """Returns a clause, `large data is not copied: train (an array of 2.0 GB); ...`, with the first `most` names."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
-    named = ", ".join(clean(one, 80) for one in names[:most])
+    named = ", ".join(clean(name, 80) for name in names[:most])
     return f"large data is not copied: {named}{more}; changes to it are listed, not undone"

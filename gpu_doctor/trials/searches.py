@@ -15,12 +15,12 @@ from gpu_doctor.trials.knobs.found_loaders import trained_from
 from gpu_doctor.trials.knobs.knob import Refused
 
 SWEEP_TRIALS: Final = 32
-"""Combinations that a sweep takes unasked: half an hour of trials at worst."""
+"""Default largest number of combinations in a sweep: half an hour of trials at worst."""
 
 
 NO_RAY: Final = "A sweep runs on Ray Tune, which is not installed: pip install 'jupyter-gpu-doctor[ray]'"
 NEEDED: Final = ("ray", "pyarrow", "pandas", "fsspec", "requests")
-"""What Ray Tune imports, itself the first: `pip install ray` alone does not bring the others."""
+"""Packages that Ray Tune imports, Ray first: `pip install ray` alone does not install the others."""
 
 
 def no_ray() -> str:
@@ -81,13 +81,13 @@ def combinations(grid: Mapping[str, Sequence[SettingValue]], most: int) -> list[
         raise ValueError(
             f"The grid has {count} combinations, and a sweep takes {most}: give fewer values, or max_trials={count}."
         )
-    return [dict(one) for one in itertools.product(*axes)]
+    return [dict(settings) for settings in itertools.product(*axes)]
 
 
 def _once_each(values: Sequence[SettingValue]) -> list[SettingValue]:
     """Values in order without repeats; True and 1 are two values."""
     kept: list[SettingValue] = []
     for value in values:
-        if not any(type(value) is type(one) and value == one for one in kept):
+        if not any(type(value) is type(other) and value == other for other in kept):
             kept.append(value)
     return kept

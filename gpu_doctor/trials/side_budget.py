@@ -1,10 +1,10 @@
 """Limits one side of a trial: it runs until it has measured enough, counted from the end of its warm-up.
 
-Several short pairs of runs tell more than one long pair, and the first figure comes soon. So a side ends as soon as it
-has measured the seconds that it was given, as long as its set-up and warm-up took, and ENOUGH_STEPS steps; after
-LONGEST times its seconds it ends without them. A cell that builds a model, downloads data or compiles takes the time
-that it needs for that, but not for ever: a side that ends no step for SETUP_S is given up (`interrupts.StepGuard`), and
-its warm-up takes no longer either.
+Several short pairs of runs say more than one long pair, and the first figure comes soon. So a side ends as soon as it
+has measured its seconds, the duration of its set-up and warm-up, and ENOUGH_STEPS steps; after LONGEST times its
+seconds it ends without them. A cell that builds a model, downloads data or compiles may take the time it needs for
+that, but not forever: a side that ends no step for SETUP_S is ended (`interrupts.StepGuard`), and its warm-up is no
+longer either.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from gpu_doctor.recording import Recording
 from gpu_doctor.trials.stretch import MARKED
 
 SETUP_S: Final = 300.0
-"""Seconds that a side may take before its first step, and between two: a large model compiles for minutes, and a data
-set of some GB downloads in as many."""
+"""Seconds that a side may take before its first step, and between two steps: compiling a large model, or downloading a
+data set of some GB, takes minutes."""
 ENOUGH_STEPS: Final = 12
 """Measured steps that are enough: an interval needs `compare.ratio.FEWEST_ROWS` on both sides, and the two sides may
 differ by some in their warm-up."""
@@ -27,23 +27,23 @@ WAVES: Final = 6
 """Workers that start together deliver together: a side lasts for so many rounds of all of them, or it measures how the
 first ones came in (16 workers in 50 steps looked slower than 12 where they were 20 % faster)."""
 LONGEST: Final = 8
-"""Times its seconds that a side measures at most."""
+"""Largest time that a side measures, as a multiple of its seconds."""
 
 
 class SideBudget:
     """The budget of a running side, in seconds; its recorder calls it when steps have ended."""
 
     def __init__(self, recorder: Recorder, seconds: float, steps: int | None = None) -> None:
-        """Nothing of the budget is spent yet.
+        """Starts an unspent budget.
 
         Args:
-            recorder: of the side; it gets its deadline once the side is warm.
-            seconds: to measure, or longer where that is not enough.
-            steps: of the side, of which a part may be warm-up; None = any number.
+            recorder: recorder of the side; it gets its deadline after the warm-up.
+            seconds: time to measure, in seconds; the side may take longer if that is not enough.
+            steps: steps of the side, including warm-up; None for any number.
         """
         self.recorder = recorder
         self._seconds, self._steps = seconds, steps
-        self._heard_s = 0.0
+        self._last_step_s = 0.0
         self._settled = False
         recorder.listeners.on_steps(self._steps_ended)
 
@@ -56,8 +56,8 @@ class SideBudget:
         return f"warming up, {took} so far with the set-up" if recorder.started() else f"setting up, {took} so far"
 
     def patience_s(self) -> float:
-        """Seconds for which the side may still go on without ending a step; not above 0 when it is to be given up."""
-        return SETUP_S - (self.recorder.elapsed_s() - self._heard_s)
+        """Returns the seconds that the side may still run without ending a step; 0 or less if it must be ended."""
+        return SETUP_S - (self.recorder.elapsed_s() - self._last_step_s)
 
     def _steps_ended(self, now: int) -> None:
         """Sets the deadline as soon as the warm-up can be told apart, and moves it while further steps turn out slow.
@@ -66,11 +66,11 @@ class SideBudget:
         seen by the third: before that SETUP_S for the warm-up is its only limit.
         """
         recorder = self.recorder
-        self._heard_s = recorder.elapsed_s()
+        self._last_step_s = recorder.elapsed_s()
         if self._settled:
             return
         rows = recorder.table.steps()
-        if self._heard_s - rows.start_s[0] >= SETUP_S:
+        if self._last_step_s - rows.start_s[0] >= SETUP_S:
             self._settled, recorder.deadline_ns = True, recorder.deadline_ns or now
         elif len(rows) >= FEWEST_STEPS:
             workers = recorder.setup().training_workers
@@ -81,7 +81,7 @@ class SideBudget:
             most_s = LONGEST * self._seconds
             seconds = min(max(self._seconds, warm_s), most_s) if enough else most_s
             self._settled = known and enough
-            recorder.deadline_ns = recorder.clock() + round(1e9 * (warm_s + seconds - self._heard_s))
+            recorder.deadline_ns = recorder.clock() + round(1e9 * (warm_s + seconds - self._last_step_s))
 
 
 def before_s(recording: Recording) -> float:

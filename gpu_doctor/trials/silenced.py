@@ -14,7 +14,7 @@ from gpu_doctor.trials.side_effects.tracker_table import TRACKERS
 from gpu_doctor.trials.side_effects.trackers import open_runs, reporter_of
 
 _MOST: Final = 4
-"""So many are named."""
+"""Largest number of names in a sentence."""
 
 
 def silenced(case: Runner) -> Beforehand:
@@ -31,15 +31,19 @@ def silenced(case: Runner) -> Beforehand:
     }
     covered = {tracker for _, _, tracker in reporters}
     used, loaded = _packages_in(CellSource(case.source)), sys.modules.keys()
-    for one in TRACKERS:
-        by_name = any(package in used for package in one.packages)
-        if by_name and one.name not in covered and not any(run.startswith(one.packages) for run in told):
-            told[one.name] = None
-    unloaded = [one.name for one in TRACKERS if not one.offline and any(name in used - loaded for name in one.packages)]
+    for tracker in TRACKERS:
+        by_name = any(package in used for package in tracker.packages)
+        if by_name and tracker.name not in covered and not any(run.startswith(tracker.packages) for run in told):
+            told[tracker.name] = None
+    unloaded = [
+        tracker.name
+        for tracker in TRACKERS
+        if not tracker.offline and any(name in used - loaded for name in tracker.packages)
+    ]
     refusals = tuple(f"Your cell loads {name}, which a trial has to find loaded: import it first." for name in unloaded)
     if not told:
         return Beforehand()
-    *shown, last = [formatting.clean(one, 80) for one in list(told)[:_MOST]]
+    *shown, last = [formatting.clean(sentence, 80) for sentence in list(told)[:_MOST]]
     more = f" and {len(told) - _MOST} more" if len(told) > _MOST else ""
     listed = f"{', '.join(shown)} and {last}" if shown and not more else ", ".join([*shown, last])
     note = f"A trial reports nothing to {listed}{more}: what your cell logs there is held back."

@@ -31,19 +31,19 @@ class Stretch:
     """Waits for the device at both ends of the timed steps; its recorder calls it when steps have ended."""
 
     def __init__(self, recorder: Recorder) -> None:
-        """Nothing is measured yet."""
+        """Starts without a stretch."""
         self._recorder = recorder
         self._settled = False
         self._marked_until: int | None = None
-        """After so many steps the stretch begins, if steps are marked before it."""
+        """Number of steps after which the stretch begins, if steps are marked before it."""
         self._folded_each: bool | None = None
-        """True if somebody else wants every step to be folded when it ends; None = not asked yet."""
+        """True if another listener wants every step to be folded when it ends; None if unknown."""
         self._first: int | None = None
-        """The number of the first step that is measured; it began at:"""
+        """Number of the first measured step."""
         self._began_s = self._left_s = self._ended_s = 0.0
-        """Seconds of the run: the first wait was over, the last one began, was over."""
+        """Times in the run, in seconds: end of the first wait, start of the last wait, end of the last wait."""
         self._steps: int | None = None
-        """How many had ended by the last wait; None = all of the run, where its loop ended by itself."""
+        """Number of steps that had ended by the last wait; None for all steps, if the loop ended by itself."""
         self._ended = False
         recorder.listeners.on_steps(self._steps_ended)
         recorder.listeners.on_budget_spent(lambda: self._end(recorder.step_count))

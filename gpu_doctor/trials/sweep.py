@@ -1,6 +1,6 @@
 """Runs a sweep: every combination of a grid of settings against the code as written, on Ray Tune.
 
-The fastest is measured once more, afresh: the best of many figures is a lucky one, too.
+The fastest combination is measured again, because the best of many figures owes something to luck.
 """
 
 from __future__ import annotations
@@ -37,24 +37,24 @@ def sweep(
     """Tries every combination of a grid against the code as written.
 
     Args:
-        case: whose code; its namespace is only read.
-        grid: knob -> the values to try, such as `{"num_workers": [0, 2, 4], "batch_size": [32, 64]}`.
-        steps: of one side of one pair of runs.
-        seconds: of one combination's trial, at most.
-        executor: the Ray that runs it; None = one of this machine's own, which ends with the sweep.
-        max_trials: refuses a grid of more combinations.
+        case: case whose code runs; its namespace is only read.
+        grid: knob -> values to try, such as `{"num_workers": [0, 2, 4], "batch_size": [32, 64]}`.
+        steps: steps of one side of a pair.
+        seconds: time limit of each combination's trial.
+        executor: Ray cluster to use; None to start Ray on this machine for the time of the sweep.
+        max_trials: largest number of combinations; a larger grid is refused.
 
     Returns:
-        The effects, and the best settings among them, measured twice; also the newest of `case.sweeps`. What cannot
-        travel, a cluster that cannot be used and a machine that goes away are reasons of the effects that they concern.
+        The effects, and the best settings among them, measured twice; the sweep is also the newest of `case.sweeps`.
+        Variables that cannot be sent, an unusable cluster and a lost machine are the reasons of the effects concerned.
 
     Raises:
-        ValueError: one sentence on what is wrong with the grid, or if steps or seconds are not positive.
-        TypeError: if the grid is no mapping of knobs to lists.
-        ImportError: if Ray Tune is not installed.
-        KeyboardInterrupt: if it is interrupted, after the cluster was left; what was tried until then is the newest of
-            `case.sweeps`.
-        Busy: if a run is already being recorded in this process.
+        ValueError: The grid is wrong, in one sentence, or `steps` or `seconds` is not positive.
+        TypeError: The grid is not a mapping of knobs to lists.
+        ImportError: Ray Tune is not installed.
+        KeyboardInterrupt: The sweep was interrupted; the cluster is disconnected. The combinations tried so far are the
+            newest of `case.sweeps`.
+        Busy: A run is already being recorded in this process.
     """
     candidates = combinations(grid, max_trials)
     race.begun(None, steps, seconds)
@@ -63,7 +63,7 @@ def sweep(
     try:
         going.run()
     except KeyboardInterrupt:
-        with uninterrupted():  # what came back until then is not lost
+        with uninterrupted():  # the results so far are not lost
             case.sweeps.append(replace(going.concluded(), stopped=True))
         raise
     finally:
@@ -82,28 +82,31 @@ class _Going:
     seconds: float
     entries: list[race.Entry] = field(default_factory=list)
     effects: list[Effect] = field(default_factory=list)
-    """Of entries that are decided."""
+    """Effects of the entries; empty until the sweep is concluded."""
     again: Effect | None = None
     sent: dict[str, Any] = field(default_factory=dict)
 
     def enter(self, candidates: Sequence[Mapping[str, SettingValue]]) -> None:
-        """Refuses what the loop cannot honour; where only the cluster has a GPU, its own baseline tells that there."""
+        """Adds the combinations and refuses those that the loop does not support.
+
+        If only the cluster has a GPU, the baseline there decides instead.
+        """
         found = self.case.found
         elsewhere = found is not None and not found.on_gpu and self.executor.gpus(found) > 0
         refused = beforehand(self.case).refusal
         known = Setup() if elsewhere else found
-        self.entries = [race.entered(self.case, one, known, refused) for one in candidates]
+        self.entries = [race.entered(self.case, candidate, known, refused) for candidate in candidates]
         self.tell()
 
     def tell(self) -> None:
-        """Shows the progress; callable on any thread."""
-        self.case.sweeping = Sweep(tuple(_so_far(one) for one in self.entries))
+        """Publishes the progress in `case.sweeping`; callable on any thread."""
+        self.case.sweeping = Sweep(tuple(_so_far(entry) for entry in self.entries))
 
     def run(self) -> None:
         """Tries every entry, then the fastest again."""
         if not any(entry.going for entry in self.entries):
             return
-        undos = process_undos()  # what is packed may draw random numbers
+        undos = process_undos()  # packing may draw random numbers
         try:
             with self.executor.connected(lambda: self.case.stopped) as ray:
                 self.sent = pack(self.case, ray.cloudpickle.CloudPickler, self.executor.num_cpus)
@@ -119,8 +122,8 @@ class _Going:
         except KeyboardInterrupt:
             if not self.case.stopped:
                 raise
-        except (Unpackable, Unreachable) as said:
-            self._end(str(said))
+        except (Unpackable, Unreachable) as error_of_cluster:
+            self._end(str(error_of_cluster))
         except Exception as error:
             lines = str(error).strip().splitlines() or [type(error).__name__]  # Tune gives a whole traceback
             self._end(f"Ray Tune could not run the sweep ({formatting.clean(lines[-1])}).")
@@ -129,19 +132,19 @@ class _Going:
                 undo()
 
     def _tune(self, ray: Any, entries: Sequence[race.Entry], changed: Callable[[], None]) -> None:
-        """Has Ray Tune try those entries that no one refuses, each on as much of a machine as it asks for."""
+        """Lets Ray Tune try the entries that were not refused, each with the resources that it requests."""
         tuning = importlib.import_module("gpu_doctor.trials.executors.tuning")  # it imports Ray
         machines = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-        going, asked = [], []
-        for entry in (one for one in entries if one.going):
+        going, requested = [], []
+        for entry in (waiting for waiting in entries if waiting.going):
             try:
-                asked.append(self.executor.asked(self.case.found, entry.settings, machines))
+                requested.append(self.executor.requested(self.case.found, entry.settings, machines))
                 going.append(entry)
             except Unreachable as lacking:
                 entry.refusal, entry.going = str(lacking), False
         if going and not self.case.stopped:
             budget = {"steps": self.steps, "seconds": self.seconds}
-            tuning.tuned(self.case, going, self.sent, asked, changed, **budget)
+            tuning.tuned(self.case, going, self.sent, requested, changed, **budget)
 
     def _end(self, reason: str) -> None:
         """Gives a reason to every combination that is not decided."""
@@ -158,7 +161,7 @@ class _Going:
 
 
 def _so_far(entry: race.Entry) -> Effect:
-    """An entry as it stands while the sweep goes on."""
+    """Returns an entry's effect so far, while the sweep runs."""
     if entry.refusal:
         return Effect(entry.settings, outcome="refused", reason=entry.refusal)
     if entry.failure:

@@ -1,4 +1,4 @@
-"""Finds a plan that cures a case: tries the costliest finding first, then measures what was kept once more."""
+"""Finds a plan that cures a case: tries the costliest finding first, then measures the settings of the plan again."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from gpu_doctor.trials.runner import Runner
 from gpu_doctor.trials.snapshot.tensors import SnapshotTooLarge
 
 TOGETHER: Final = "all together"
-"""Label of the row that tells of the last trial: everything that was kept against the code as written."""
+"""Label of the row of the last trial, which measures all settings of the plan against the code as written."""
 AGAIN: Final = "measured again"
-"""Its label where one step was kept."""
+"""Label of that row if the plan has only one step."""
 NOT_VERIFIED: Final = "The kept settings are not verified: they were not measured again against the code as written."
 PAIRS: Final = 6
-"""Pairs of runs of each trial but the last, at most: a climb makes many, and asks of each only whether a gain is worth
-keeping."""
+"""Largest number of pairs in each trial but the last: a treatment makes many trials, which only decide whether a gain
+is worth keeping."""
 
 
 def treat(
@@ -38,35 +38,36 @@ def treat(
     seconds: float,
     changes_training: bool,
 ) -> Plan:
-    """Tries the dearest finding's knob, keeps it if the trial shows a gain, diagnoses what is left, and so on.
+    """Tries the knob of the costliest finding, keeps it if the trial shows a gain, diagnoses the rest, and so on.
 
-    What was kept is measured once more, afresh, against the code as written, and only that figure is the plan's: the
-    best of several trials looks better than it is. That last trial runs the changed text of the cell itself where the
-    whole change lies in the cell, else the cell as written under knobs. What it does not confirm is not kept.
+    The plan's settings are then measured again against the code as written, and only that figure is the plan's, because
+    the best of several trials looks better than it is. This last trial runs the changed text of the cell if the whole
+    change lies in the cell, else the cell as written under knobs. Settings that it does not confirm are dropped.
 
     Args:
-        case: a case; if it was never run, its code is first measured as written, in a trial that leaves no trace.
-        max_trials: trials at most, the last one included, for which one is always put by. It comes on top of a single
-            one, and so does one by settings where the changed text fails.
-        steps: of each trial.
-        seconds: of each trial.
-        changes_training: also try what changes the training (batch size, AMP).
+        case: case to treat. If it was never run, its code is first measured as written, in a trial that leaves no
+            trace.
+        max_trials: largest number of trials. One of them is always reserved for the last measurement; a limit of 1
+            allows that trial in addition.
+        steps: steps of each side of a trial.
+        seconds: time limit of each trial.
+        changes_training: True to also try settings that change the training (batch size, AMP).
 
     Returns:
-        The plan, also the newest of `case.plans`; nothing is changed in the code or the namespace. Where no trial may
-        begin, its `reason` says why.
+        The plan, which is also the newest of `case.plans`; code and namespace stay unchanged. If no trial may begin,
+        its `reason` says why.
 
     Raises:
-        ValueError: if steps or seconds are not positive.
-        KeyboardInterrupt: if it is interrupted, after everything was put back; the plan so far is the newest of
-            `case.plans`, once the code as written was measured.
+        ValueError: `steps` or `seconds` is not positive.
+        KeyboardInterrupt: The treatment was interrupted; everything is restored. The plan so far is the newest of
+            `case.plans`, if the code as written was measured.
     """
     run.check_budget(steps, seconds)
     allowed = {Safety.SAFE, Safety.CHANGES_TRAINING} if changes_training else {Safety.SAFE}
     if refusal := beforehand(case).refusal:
         case.plans.append(Plan({}, 1.0, (), "", reason=refusal))
         return case.plans[-1]
-    # The code as written is what is cured: the newest diagnosis may be that of a run under other settings.
+    # The treatment starts from the code as written: the newest diagnosis may belong to a run under other settings.
     base, lost = case.baseline, tuple[str, ...]()
     if base is None:
         try:
@@ -115,30 +116,30 @@ def _plan(case: Runner, climb: _Climb, diagnosis: Diagnosis) -> Plan:
 
 @dataclass
 class _Climb:
-    """A treatment under way."""
+    """A treatment in progress."""
 
     case: Runner
     diagnosis: Diagnosis
-    """Of the newest run under what is kept."""
+    """Diagnosis of the newest run under the settings kept so far."""
     allowed: set[Safety]
     max_trials: int
     steps: int
     seconds: float
     lost: tuple[str, ...]
-    """Clauses on what measuring the code as written could not put back."""
+    """Clauses on what could not be restored after the code as written was measured."""
     kept: dict[str, Any] = field(default_factory=dict)
     speedup: float = 1.0
     effects: list[Effect] = field(default_factory=list)
     tried: list[dict[str, Any]] = field(default_factory=list)
-    """The settings of each trial so far."""
+    """Settings of each trial so far."""
     rungs: list[Rung] = field(default_factory=lambda: [Rung("as written", {}, 1.0)])
     notes: list[str] = field(default_factory=list)
     left_by_hand: list[str] = field(default_factory=list)
-    """Gains that are not kept as their losses differ for no known reason."""
+    """Sentences on gains that were dropped because their losses differ for no known reason."""
     verified: str = ""
-    """How the last trial ran what is kept, as in `Effect`; empty = nothing was confirmed."""
+    """Way in which the last trial ran the plan, as in `Effect`; empty if nothing was confirmed."""
     why_by_settings: str = ""
-    """Why it did not run the changed cell."""
+    """Reason why the last trial did not run the changed cell; empty if it did."""
 
     @property
     def trials_remaining(self) -> int:
@@ -155,7 +156,7 @@ class _Climb:
         return next(moves(self.diagnosis, self.allowed, self.kept, self.tried), None)
 
     def tries(self, move: Move) -> None:
-        """Gives a move its trial, and keeps it if it gains."""
+        """Tries a move, and keeps its settings if the trial shows a gain."""
         candidate, before = joined(self.kept, move.settings), len(self.case.effects)
         self.tried.append(candidate)
         try:
@@ -198,9 +199,9 @@ class _Climb:
         return False
 
     def verify(self) -> None:
-        """Measures what was kept once more, afresh, against the code as written; what is not confirmed is not kept.
+        """Measures the kept settings again against the code as written, and drops them if they are not confirmed.
 
-        Where all of it together is not confirmed, its first step alone has a try, if a trial is left.
+        If all settings together are not confirmed, the first step alone is tried, if a trial remains.
         """
         wholes = [self.rungs, self.rungs[:2]] if len(self.rungs) > 2 else [self.rungs] if self.kept else []
         for rungs in wholes:
@@ -229,7 +230,7 @@ class _Climb:
         except KeyboardInterrupt:
             self.effects += self.case.effects[before:]
             raise
-        known = [number for number, one in enumerate(self.case.effects) if one is effect]
+        known = [number for number, other in enumerate(self.case.effects) if other is effect]
         self.why_by_settings = next(iter(self.case.written(self.kept).reasons.values()), "")
         effect = replace(effect, verified=BY_SETTINGS if self.why_by_settings else AS_PASTED)
         for number in known:
@@ -272,8 +273,8 @@ def _fix(case: Runner, kept: dict[str, Any]) -> Fix:
     try:
         return case.fix(kept) if kept else Fix()
     except Exception as error:
-        said = f"The change could not be written into your cells ({type(error).__name__}: {error})."
-        return Fix(settings=kept, notes=(said,), paste=case.code(kept), complete=False)
+        note = f"The change could not be written into your cells ({type(error).__name__}: {error})."
+        return Fix(settings=kept, notes=(note,), paste=case.code(kept), complete=False)
 
 
 def _why(case: Runner, diagnosis: Diagnosis) -> str:
@@ -287,5 +288,9 @@ def _why(case: Runner, diagnosis: Diagnosis) -> str:
 
 
 def _by_hand(diagnosis: Diagnosis) -> tuple[str, ...]:
-    prescriptions = (one for finding in (*diagnosis.findings, *diagnosis.hints) for one in finding.prescriptions)
-    return tuple(dict.fromkeys(one.text for one in prescriptions if one.safety is Safety.BY_HAND))
+    prescriptions = (
+        prescription for finding in (*diagnosis.findings, *diagnosis.hints) for prescription in finding.prescriptions
+    )
+    return tuple(
+        dict.fromkeys(prescription.text for prescription in prescriptions if prescription.safety is Safety.BY_HAND)
+    )

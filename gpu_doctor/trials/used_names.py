@@ -1,8 +1,8 @@
 """Finds the names of the namespace that a cell can reach, also through functions and objects.
 
-What the cell reads stands in its text, what functions of earlier cells read in their compiled code. Objects are
-followed as a snapshot follows them, so that a callback in a list or a model in a trainer counts; nothing is run or
-changed. A name that the cell surely makes before it reads it is its own, and not of the namespace.
+The cell's text shows what the cell reads, and compiled code shows what functions of earlier cells read. Objects are
+followed as a snapshot follows them, so that a callback in a list or a model in a trainer counts. Nothing is run or
+changed. A name that the cell certainly binds before it reads it belongs to the cell, not to the namespace.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from gpu_doctor.trials.snapshot.parts import is_users
 from gpu_doctor.trials.snapshot.walk import Walk, uncollected
 
 _BY_NAME: Final = frozenset(("eval", "exec", "globals", "get_ipython"))
-"""Functions that reach names which no code contains."""
+"""Functions that can reach names which the code does not contain."""
 _MAIN: Final = "__main__"
 _GLOBAL: Final = frozenset(("LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL", "DELETE_GLOBAL", "LOAD_FROM_DICT_OR_GLOBALS"))
 _HERE: Final = frozenset(("locals", "vars"))
-"""Without an argument, in the cell itself, these are its names too."""
+"""Functions that return all names of the cell if they are called there without an argument."""
 _IPYTHON_LINE: Final = re.compile(r"(\s*)(?:(%%?)\s*(\w*)|!|\?|[\w.]+\?+\s*$)")
 _HARMLESS: Final = frozenset(
     ("", "gpudoctor", "matplotlib", "config", "load_ext", "reload_ext", "autoreload", "env", "pip", "conda", "cd", "ls")
@@ -36,12 +36,12 @@ _HARMLESS: Final = frozenset(
 
 
 class Coded(Protocol):
-    """Something with code and a namespace, such as a case."""
+    """An object with code and a namespace, such as a case."""
 
     made_of: Any
-    """The text or the callable."""
+    """Text or callable."""
     source: str
-    """The text; empty for a callable."""
+    """Text; empty for a callable."""
     namespace: dict[str, Any]
 
 
@@ -50,7 +50,7 @@ _walked: ContextVar[dict[int, Reached] | None] = ContextVar("walked", default=No
 
 @contextmanager
 def walked_once() -> Iterator[None]:
-    """Within it, what a case reaches is walked through once for all checks; nothing of the user's may run meanwhile."""
+    """Caches the walk of each case for all checks inside the context, in which none of the user's code may run."""
     token = _walked.set({})
     try:
         yield
@@ -62,21 +62,25 @@ class Reached(Walk):
     """The walk over everything that a case's code can reach, also through functions of earlier cells."""
 
     def __init__(self, space: Mapping[str, Any]) -> None:
-        """Nothing is reached yet of the names in `space`."""
+        """Starts a walk that has reached nothing.
+
+        Args:
+            space: namespace of the code.
+        """
         super().__init__()
         self.names: set[str] = set()
-        """Of the namespace; those that IPython or the interpreter owns are left out."""
+        """Names of the namespace that were reached, without those of IPython and the interpreter."""
         self.iterators: dict[int, tuple[Any, str]] = {}
-        """What going through uses up, by id, with a variable that leads there."""
+        """Iterators that were reached, which a run uses up, by id, with a variable that leads there."""
         self._namespace = space
         self._codes: list[tuple[types.CodeType, dict[str, Any]]] = []
         self._taken: dict[int, set[str]] = {}
         self._made: Set[str] = frozenset()
-        """Names that the cell has made itself by the line that is followed."""
+        """Names that the cell has bound itself before the line that is being followed."""
         self._blind = False
-        """Some code takes names that do not stand in it."""
+        """True if some code can reach names that it does not contain."""
         self.every_name = False
-        """The code did not tell which names it takes: all were followed."""
+        """True if the names were unknown, so that all were followed."""
 
     @classmethod
     def of(cls, case: Coded) -> Reached:
@@ -102,7 +106,7 @@ class Reached(Walk):
                 return None
             names, made = read
             self._blind = bool(names.keys() & _BY_NAME)
-            for line in sorted(set(names.values())):  # what is called before the cell makes a name takes the old one
+            for line in sorted(set(names.values())):  # a call before the cell binds a name uses its old value
                 self._made = {name for name, at in made.items() if at < line}
                 self._follow({name for name, at in names.items() if at == line}, case.namespace)
                 self._through_codes()
@@ -120,12 +124,12 @@ class Reached(Walk):
         return self
 
     def _through_codes(self) -> None:
-        """Follows what the code reads that was reached, and what that leads to."""
+        """Follows the names that the reached code reads, and the code that these lead to."""
         while self._codes and not self._blind:
             self._reads(*self._codes.pop())
 
     def _reads(self, code: types.CodeType, space: dict[str, Any]) -> None:
-        """Follows what some compiled code reads of the names of its module."""
+        """Follows the names of its module that some compiled code reads."""
         names = names_in(code)
         by_name = any(name in _BY_NAME and name not in space for name in names)
         if space is self._namespace:
@@ -137,7 +141,7 @@ class Reached(Walk):
     def _follow(self, names: Set[str], space: Mapping[str, Any]) -> None:
         """Walks the values of some names, each once."""
         taken = self._taken.setdefault(id(space), set())
-        new = sorted(one for one in (names & space.keys()) - taken if not internal(one, space))
+        new = sorted(name for name in (names & space.keys()) - taken if not internal(name, space))
         taken.update(new)
         if space is self._namespace:
             self.names.update(new)
@@ -150,23 +154,23 @@ class Reached(Walk):
             self._codes.append((value.__code__, value.__globals__))
 
     def _space(self, space: dict[str, Any], name: str) -> None:
-        """Not all of a module: which of its names are read is told by the code."""
+        """Does nothing: the code decides which names of a module's namespace are followed."""
 
     def _module(self, value: types.ModuleType, name: str) -> None:
         if value.__name__ == _MAIN and vars(value) is self._namespace:
             self._blind = True
         elif is_users(value.__name__):
-            space = vars(value)  # whatever may be asked for of it
-            self._stack.extend((one, key) for key, one in space.items() if not internal(key, space))
+            space = vars(value)  # any of its names may be used
+            self._stack.extend((held, key) for key, held in space.items() if not internal(key, space))
 
     def _iterator(self, value: Any, name: str) -> None:
         self.iterators[id(value)] = value, name
 
 
 def _read(source: str) -> tuple[dict[str, int], dict[str, int]] | None:
-    """Names that a cell takes from the namespace, and those of its own; None where that cannot be told.
+    """Returns the names that a cell reads from the namespace, and its own names; None if they cannot be determined.
 
-    Names stand with a line: the first that reads them, or the one from which on they are the cell's own.
+    Each name has a line: the first line that reads it, or the line from which on it is the cell's own.
     """
     lines = source.split("\n")
     for number, line in enumerate(lines):
@@ -182,19 +186,24 @@ def _read(source: str) -> tuple[dict[str, int], dict[str, int]] | None:
     except (SyntaxError, ValueError, RecursionError):
         return None
     if any(
-        isinstance(one, ast.Call) and not one.args and getattr(one.func, "id", "") in _HERE for one in ast.walk(tree)
+        isinstance(node, ast.Call) and not node.args and getattr(node.func, "id", "") in _HERE
+        for node in ast.walk(tree)
     ):
         return None
     needed = found.needed | found.perhaps
-    first = dict.fromkeys(needed, 0)  # one that is only deleted or added to
-    for one in ast.walk(tree):
-        if isinstance(one, ast.Name) and one.id in needed and isinstance(one.ctx, ast.Load):
-            first[one.id] = min(first[one.id] or one.lineno, one.lineno)
+    first = dict.fromkeys(needed, 0)  # 0 for a name that is only deleted or added to
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and node.id in needed and isinstance(node.ctx, ast.Load):
+            first[node.id] = min(first[node.id] or node.lineno, node.lineno)
     return first, {name: at for name, at in found.made.items() if name not in needed}
 
 
 @functools.lru_cache(maxsize=4096)
 def names_in(code: types.CodeType) -> frozenset[str]:
     """Returns the global names in compiled code, and in the functions and classes inside it."""
-    names = {str(one.argval) for one in dis.get_instructions(code) if one.opname in _GLOBAL}
-    return frozenset(names.union(*(names_in(one) for one in code.co_consts if isinstance(one, types.CodeType))))
+    names = {str(instruction.argval) for instruction in dis.get_instructions(code) if instruction.opname in _GLOBAL}
+    return frozenset(
+        names.union(
+            *(names_in(instruction) for instruction in code.co_consts if isinstance(instruction, types.CodeType))
+        )
+    )

@@ -31,11 +31,11 @@ class Watch:
         source: str = "",
         folder: str | Path | Place | None = None,
     ) -> None:
-        """Nothing is recorded before the block is entered.
+        """Prepares to record a block.
 
         Args:
             name: see `watch`.
-            namespace: where models are looked for first.
+            namespace: namespace that is searched first for models.
             source: text of the code that runs.
             folder: see `watch`.
         """
@@ -47,7 +47,7 @@ class Watch:
 
     @property
     def diagnosis(self) -> Diagnosis | None:
-        """What is wrong with the loop in the block; None inside it."""
+        """The diagnosis of the loop in the block; None before the block has ended."""
         return diagnose(self.recording) if self.recording is not None else None
 
     def __enter__(self) -> Watch:
@@ -81,8 +81,8 @@ def watch(name: str = "", folder: str | Path | None = None) -> Watch:
     """Observes any block: `with gpu_doctor.watch() as run: ...`, then `run.recording`, `run.diagnosis`.
 
     Args:
-        name: of the run, for people.
-        folder: where each rank of a job leaves its recording; `gpu_doctor.load(folder)` shows them side by side.
+        name: name of the run, for the user.
+        folder: folder in which each rank of a job saves its recording; `gpu_doctor.load(folder)` compares them.
 
     Raises (on entering):
         Busy: if a run is already being recorded in this process.

@@ -60,7 +60,7 @@ def written(draft: Draft, source: str, settings: Settings) -> Written:
     called = _called(cells)
     kept: Edits = []
     for names, edits in placed.items():
-        outside = [one for one, edit in edits if one is not cells[-1] and not _function_of(one, edit) & called]
+        outside = [cell for cell, edit in edits if cell is not cells[-1] and not _function_of(cell, edit) & called]
         if outside:
             reasons |= dict.fromkeys(names, EARLIER.format(outside[0].label))
         else:
@@ -91,27 +91,27 @@ def _with(cell: CellSource, edits: Edits) -> str:
 def _changed(cell: CellSource, edits: list[Edit]) -> Iterator[str]:
     """The functions of an earlier cell that edits change, as they are then; and whole lines that stand before them."""
     for begin, end, _ in _functions(cell):
-        mine = [Edit(one.begin - begin, one.end - begin, one.text) for one in edits if begin <= one.begin <= end]
+        mine = [Edit(edit.begin - begin, edit.end - begin, edit.text) for edit in edits if begin <= edit.begin <= end]
         if mine:
             yield CellSource(cell.text[begin:end]).edited(mine)
 
 
 def _function_of(cell: CellSource, edit: Edit) -> set[str]:
     """Returns the name of the function that an edit lies in, or that it stands before; empty for none."""
-    return {one.name for begin, end, one in _functions(cell) if begin <= edit.begin and edit.end <= end}
+    return {function.name for begin, end, function in _functions(cell) if begin <= edit.begin and edit.end <= end}
 
 
 def _functions(cell: CellSource) -> Iterator[tuple[int, int, Function]]:
     """Yields begin, end and node of each top-level function of a cell, decorators included."""
-    for one in cell.tree.body if cell.tree is not None else ():
-        if isinstance(one, FUNCTIONS):
-            first = min([one.lineno, *(each.lineno for each in one.decorator_list)])
-            yield cell.line_begin(first), cell.line_end(one.end_lineno or one.lineno), one
+    for statement in cell.tree.body if cell.tree is not None else ():
+        if isinstance(statement, FUNCTIONS):
+            first = min([statement.lineno, *(each.lineno for each in statement.decorator_list)])
+            yield cell.line_begin(first), cell.line_end(statement.end_lineno or statement.lineno), statement
 
 
 def _called(cells: Sequence[CellSource]) -> set[str]:
     """Returns the top-level functions of cells that the last cell names, directly or through each other."""
-    functions = {one.name: one for cell in cells for _, _, one in _functions(cell)}
+    functions = {function.name: function for cell in cells for _, _, function in _functions(cell)}
     found: set[str] = set()
     named = names_in(cells[-1])
     while new := (named & functions.keys()) - found:

@@ -91,7 +91,7 @@ def test_a_fault_while_the_users_exception_is_on_its_way_leaves_that_one_alone()
 
 
 def test_an_error_in_what_handles_an_error_is_not_noticed_either() -> None:
-    row = swept(PLAIN, seconds_of(PLAIN, [Fault(key_of("_pulling.<locals>.seldom"), 2)]))
+    row = swept(PLAIN, seconds_of(PLAIN, [Fault(key_of("_pulling.<locals>.sample"), 2)]))
     assert row.faults > 5
     assert not row.troubles, row.troubles
 
@@ -130,7 +130,7 @@ def test_a_fault_in_a_hook_leaves_the_users_own_hooks_after_it_alone(monkeypatch
             register_optimizer_step_pre_hook(lambda *given: heard.append("before")),
             register_optimizer_step_post_hook(lambda *given: heard.append("after")),
         ]
-        monkeypatch.setattr(Steps, "_meet", fails)
+        monkeypatch.setattr(Steps, "_add", fails)
         weight.sum().backward()
         optimizer.step()
         for handle in theirs:
@@ -195,7 +195,7 @@ def cell_space(fault: Fault | None) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("part", ["", "Recorder.fold", "_pulling.<locals>.seldom"])
+@pytest.mark.parametrize("part", ["", "Recorder.fold", "_pulling.<locals>.sample"])
 def test_a_trial_ends_with_its_budget_and_with_a_fault_as_the_code_ends(part: str) -> None:
     """`RunEnded` passes the fence and the cell's own `except Exception`."""
     space = cell_space(Fault(key_of(part), 2) if part else None)

@@ -12,7 +12,7 @@ from gpu_doctor.cell.fix import Fix, FixedCell
 from gpu_doctor.recording import Recording
 from gpu_doctor.report.panel import PanelInput
 from gpu_doctor.trials.compare.effect import BY_SETTINGS, Effect, compare
-from gpu_doctor.trials.look.looked import Look, Operator, PhaseShare
+from gpu_doctor.trials.look.result import Look, Operator, PhaseShare
 from gpu_doctor.trials.plan import Plan, Rung
 from gpu_doctor.trials.results import Largest, Sweep
 from tests.support.panel_parts import replaced, shown

@@ -145,10 +145,3 @@ def test_links_of_a_notebook_lead_somewhere_in_what_make_lab_serves(path: Path) 
     assert links
     for one in ((path.parent / link).resolve() for link in links):
         assert one.is_file() and one.is_relative_to(ROOT)
-
-
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_a_notebook_survives_a_trial_that_measured_nothing(path: Path) -> None:
-    """`effect.speedup` is None then: formatting it would end the notebook with an error of ours."""
-    text = "".join("".join(cell["source"]) for cell in json.loads(path.read_text(encoding="utf-8"))["cells"])
-    assert not re.search(r"\{effect\.\w+:", text)

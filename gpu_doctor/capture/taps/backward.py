@@ -81,7 +81,7 @@ def _backward(
     unscaled: list[tuple[weakref.ref[torch.Tensor], torch.Tensor]],
     original: Callable[..., Any],
 ) -> Callable[..., Any]:
-    """Wraps `torch.autograd.backward`: records its begin and end, and stores the loss until the run ends.
+    """Wraps `torch.autograd.backward`: records its start and end, and stores the loss until the run ends.
 
     The code of `fence.py` is written out here: every step passes through, and each further call would slow it down.
     """
@@ -181,7 +181,7 @@ def _loss(tensors: Any, unscaled: list[tuple[weakref.ref[torch.Tensor], torch.Te
 
 
 def _gradient(scope: TapScope, by_hand: ByHand, original: Callable[..., Any]) -> Callable[..., Any]:
-    """Wraps `torch.autograd.grad`: records its begin and end, but no loss, as it may differentiate any quantity.
+    """Wraps `torch.autograd.grad`: records its start and end, but no loss, as it may differentiate any quantity.
 
     As long as no optimizer has stepped, a call that gives gradients to all parameters of a model (as `torch.func.grad`
     does) counts as training.

@@ -21,14 +21,14 @@ from gpu_doctor.capture.fence import Fence
 from gpu_doctor.capture.graphs import through
 from gpu_doctor.capture.patching import Patches
 from gpu_doctor.capture.stand_ins import Seam, StandIn
-from gpu_doctor.capture.taps.forward import heard_by_name, heard_call
+from gpu_doctor.capture.taps.forward import recording_call, recording_forward
 from gpu_doctor.capture.taps.tap import TapScope
 
 TRACED: Final = ("capture.graphs", "capture.stand_ins", "capture.taps.forward", "trials")
 """Modules and packages of ours with code that the compiler traces into the user's graph."""
 _PARTS: Final[tuple[Callable[..., Any], ...]] = (
     *(through(len, len), StandIn.__call__, StandIn.__eq__, StandIn.__hash__, Seam.__init__, Seam.__get__),
-    *(heard_call, heard_by_name),
+    *(recording_call, recording_forward),
 )
 """Functions of these modules that must not be compiled on their own, when skipped code calls them."""
 _skipped: Final[list[str]] = []
@@ -51,7 +51,7 @@ def leave_us_out(fence: Fence, patches: Patches, there: Callable[[], None] = lam
 
 
 def _compiling(fence: Fence, there: Callable[[], None], original: Callable[..., Any]) -> Callable[..., Any]:
-    """Wraps `torch.compile`, which imports the compiler."""
+    """Wraps `torch.compile`, which imports the compiler: then the compiler skips our code, and `there` is called."""
 
     def ends(token: bool, result: Any) -> None:
         if _skip_us():
@@ -65,7 +65,7 @@ def _skip_us() -> bool:
     if "torch._dynamo" not in sys.modules or not hasattr(torch, "_dynamo"):
         return False
     if not _skipped:
-        _skipped.extend(left_out())
+        _skipped.extend(skipped_names())
         with contextlib.suppress(Exception):  # private names; without them, compiled steps contain our code
             rules = torch._dynamo.trace_rules
             rules.SKIP_DIRS.extend(map(_place, _skipped))
@@ -100,7 +100,7 @@ def _register(scope: TapScope, callbacks: list[Any], callback: Callable[..., Any
     callbacks.append(callback)
 
 
-def left_out() -> list[str]:
+def skipped_names() -> list[str]:
     """Returns the names of our largest packages and modules that contain nothing of `TRACED`."""
     ours = __name__.partition(".")[0]
     traced = [f"{ours}.{name}" for name in TRACED]

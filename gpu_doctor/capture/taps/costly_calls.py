@@ -164,6 +164,7 @@ def tap(scope: TapScope) -> None:
     patched: set[str] = set()
 
     def patch(_: Any = None) -> None:
+        """Wraps the functions whose modules are imported by now."""
         for where, kind in (*SEAMS.items(), *(DEVICE_SEAMS.items() if scope.accelerated else ())):
             module, _, name = where.partition(":")
             owner = sys.modules.get(module)

@@ -32,7 +32,7 @@ from gpu_doctor.capture.events import (
 )
 from gpu_doctor.capture.fetch.book import FetchBook
 from gpu_doctor.capture.sources import Pulled
-from gpu_doctor.capture.taps.batch_looks import BatchLooks
+from gpu_doctor.capture.taps.batch_samples import BatchSamples
 from gpu_doctor.capture.taps.deliveries import Deliveries
 from gpu_doctor.capture.taps.sources import LoaderSource
 from gpu_doctor.capture.taps.tap import TapScope
@@ -53,7 +53,7 @@ class LoaderState:
         self.deliveries = Deliveries(self.sources, self.recorder.step_clock.sources.passes)
         self._keys: dict[int, tuple[weakref.ref[Any], str]] = {}
         """Loader and its name in this run, by the loader's id: a class with its own `__eq__` has no hash."""
-        self.looks: dict[str, BatchLooks] = {}
+        self.sampled: dict[str, BatchSamples] = {}
         """Samples of the batches, by the loader's name."""
         self.ordinals = loaders.Ordinals()
 
@@ -96,15 +96,15 @@ class LoaderState:
     def source_of(self, iterator: Any) -> LoaderSource:
         """Adds an iterator that was made before the run, and so did not pass through our `DataLoader.__iter__`."""
         source = self.deliveries.put(LoaderSource(iterator, "", None))
-        source.looks = self._looks_at("")
+        source.sampled = self._samples_of("")
         return source
 
-    def _looks_at(self, key: str) -> BatchLooks:
+    def _samples_of(self, key: str) -> BatchSamples:
         """Returns the samples of a loader's batches, which it makes the first time."""
-        if key not in self.looks:
+        if key not in self.sampled:
             scope = self.scope
-            self.looks[key] = BatchLooks(self.recorder.note, lambda: scope.namespace)
-        return self.looks[key]
+            self.sampled[key] = BatchSamples(self.recorder.note, lambda: scope.namespace)
+        return self.sampled[key]
 
     def opened(self, loader: Any, key: str, iterator: Any) -> LoaderSource | None:
         """Adds the iterator that a loader has just made; returns None if it takes no weak reference.
@@ -116,25 +116,25 @@ class LoaderState:
         except TypeError:
             return None
         source.tally, source.stock = self.book.own(key, iterator), self.book.stock(key)
-        source.looks = self._looks_at(key)
+        source.sampled = self._samples_of(key)
         return self.deliveries.put(source)
 
-    def padded(self) -> tuple[Padding, ...] | None:
+    def padding(self) -> tuple[Padding, ...] | None:
         """Returns the padding in the batches that are trained on; None if none was sampled."""
-        looks = self._trained_on()
-        return looks.padding.facts() if looks is not None else None
+        sampled = self._trained_on()
+        return sampled.padding.facts() if sampled is not None else None
 
-    def kept(self) -> KeptBatches | None:
+    def kept_batches(self) -> KeptBatches | None:
         """Returns how many of the batches that are trained on stay alive; None if no sampled batch is old enough.
 
         Batches of an iterator that was made before the run count if no training loader is known.
         """
-        looks = self._trained_on() or self.looks.get("")
-        return looks.marks.found if looks is not None else None
+        sampled = self._trained_on() or self.sampled.get("")
+        return sampled.marks.found if sampled is not None else None
 
-    def _trained_on(self) -> BatchLooks | None:
+    def _trained_on(self) -> BatchSamples | None:
         """Returns the samples of the first training loader; None if there is none."""
-        return next((looks for key, looks in self.looks.copy().items() if self.role_of(key) == "training"), None)
+        return next((sampled for key, sampled in self.sampled.copy().items() if self.role_of(key) == "training"), None)
 
 
 def tap(scope: TapScope) -> None:
@@ -149,8 +149,8 @@ def tap(scope: TapScope) -> None:
         recorder.parts.freeze("fetches")
 
     scope.at_end(over)
-    scope.add_fact("padding", state.padded)
-    scope.add_fact("kept_batches", state.kept)
+    scope.add_fact("padding", state.padding)
+    scope.add_fact("kept_batches", state.kept_batches)
     scope.patches.wrap(DataLoader, "__iter__", functools.partial(_opening, state))
     scope.patches.wrap(_BaseDataLoaderIter, "__next__", functools.partial(_pulling, state))
 
@@ -263,10 +263,10 @@ def _pulling(state: LoaderState, original: Callable[[Any], Any]) -> Callable[[An
                 note((BATCH, now, samples))
                 if accelerated:
                     note((BATCH_AT, clock(), addresses(batch)))
-            looks = source.looks
-            if looks is not None:
-                looks.left -= 1
-                if looks.left < 0 or taken < 2:
+            sampled = source.sampled
+            if sampled is not None:
+                sampled.remaining -= 1
+                if sampled.remaining < 0 or taken < 2:
                     sample(source, batch, now)
                     if mine:
                         log.ours(now)
@@ -280,8 +280,8 @@ def _pulling(state: LoaderState, original: Callable[[Any], Any]) -> Callable[[An
             if source.starts is not None and source.taken == 1:
                 source.starts.began((now - source.requested_ns) * 1e-9)
             book.weigh(source.key, batch)
-        if source.looks is not None and source.looks.left < 0:
-            source.looks.look(batch)
+        if source.sampled is not None and source.sampled.remaining < 0:
+            source.sampled.add(batch)
 
     def failed(source: LoaderSource, error: BaseException) -> None:
         """Records that `__next__` raised: the iterator is exhausted, or its fetch failed."""

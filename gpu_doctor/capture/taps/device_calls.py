@@ -46,7 +46,7 @@ class Call(NamedTuple):
     source: torch.Tensor | None
     """Tensor that is copied or read; None if the call waits for everything launched so far."""
     phase: int
-    """Event recorded at its begin: COPYING or WAITING; 0 for none."""
+    """Event recorded at its start: COPYING or WAITING; 0 for none."""
     whole: bool = True
     """True if the whole tensor is copied."""
     blocking: bool = True
@@ -67,20 +67,33 @@ class DeviceCalls:
         """Number of calls of `LIBRARY` in progress."""
 
     def copies(self, source: torch.Tensor, there: str, blocking: bool) -> Call | None:
-        """Begins a call that may copy a tensor to a device of the type `there`, which is empty if none is requested."""
+        """Begins a call that may copy a tensor to another device.
+
+        Args:
+            source: The tensor.
+            there: Type of the requested device; empty if the call requests none.
+            blocking: True if the caller waits for the copy.
+
+        Returns:
+            The call; None if it copies nothing or belongs to another call.
+        """
         if self._running or not there or (here := source.device.type) == there:
             return None
         phase = COPYING if here == "cpu" else WAITING if there == "cpu" and blocking else 0
         return self._begin(Call(source, phase, blocking=blocking))
 
     def waits(self, source: torch.Tensor | None, whole: bool) -> Call | None:
-        """Begins a call that waits for a tensor's values, or for everything launched if `source` is None."""
+        """Begins a call that waits for a tensor's values, or for everything launched if `source` is None.
+
+        Returns:
+            The call; None if the tensor is on the CPU, or another wait is in progress.
+        """
         if WAITING in self._running or (source is not None and source.device.type == "cpu"):
             return None
         return self._begin(Call(source, WAITING, whole))
 
     def _begin(self, call: Call) -> Call:
-        """Records the begin of a call."""
+        """Records the start of a call."""
         self._running.append(call.phase)
         if call.phase:
             if call.phase == WAITING and self._library:
@@ -98,7 +111,9 @@ class DeviceCalls:
             from_host = source.device.type == "cpu"
             if not isinstance(result, torch.Tensor) or (result.device.type == "cpu") != from_host:
                 to_device, to_host = (
-                    (_copied(source, call.blocking), None) if from_host else (None, traffic.came(source, result))
+                    (_copied(source, call.blocking), None)
+                    if from_host
+                    else (None, traffic.copied_to_host(source, result))
                 )
         if to_device is not None and call.phase != COPYING:
             self._event(COPYING)
@@ -131,7 +146,7 @@ def tap(scope: TapScope) -> None:
         return
     recorder, calls, book = scope.recorder, DeviceCalls(scope.recorder), traffic.CopyBook()
     recorder.parts["traffic"] = book
-    recorder.listeners.on_copies(book.heard)
+    recorder.listeners.on_copies(book.count)
     recorder.step_clock.sync_measured = True
     # By torch's own functions: a trial's wait does not belong to the loop.
     recorder.device_waits.wait_by(_waiting(recorder))
@@ -155,6 +170,7 @@ def tap(scope: TapScope) -> None:
         return calls.waits(tensor, whole)
 
     def put(name: str, before: Callable[..., Call | None]) -> None:
+        """Installs the stand-in for a method of tensors; `before` begins the call."""
         scope.patches.wrap(torch.Tensor, name, lambda original: Seam(original, around(original, before)))
 
     put("to", to)
@@ -193,7 +209,7 @@ def _waiting(recorder: Recorder) -> Callable[[], bool]:
     return waits
 
 
-def _copied(source: torch.Tensor, blocking: bool) -> tuple[int, bool, traffic.Left]:
+def _copied(source: torch.Tensor, blocking: bool) -> tuple[int, bool, traffic.ToDevice]:
     """Returns the argument of the event COPIED. `is_pinned` looks the pointer up in the driver and does not wait."""
     pinned = False
     if cuda_available() is not None:  # else `is_pinned` would initialise CUDA, as after a copy to `meta`
@@ -201,7 +217,7 @@ def _copied(source: torch.Tensor, blocking: bool) -> tuple[int, bool, traffic.Le
             pinned = bool(source.is_pinned())
         except RuntimeError:
             pinned = False
-    return source.numel() * source.element_size(), not pinned, traffic.left(source, pinned, blocking)
+    return source.numel() * source.element_size(), not pinned, traffic.copied_to_device(source, pinned, blocking)
 
 
 def _requested_device(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:

@@ -20,7 +20,7 @@ from torch import nn
 from gpu_doctor.capture.describe import models
 from gpu_doctor.capture.next_call import NextCall
 from gpu_doctor.capture.taps.compiler import around_compiling
-from gpu_doctor.capture.taps.forward import given, heard_by_name, heard_call
+from gpu_doctor.capture.taps.forward import given, recording_call, recording_forward
 from gpu_doctor.capture.taps.listener import Listener
 from gpu_doctor.capture.taps.parameters import Parameters
 from gpu_doctor.capture.taps.tap import TapScope
@@ -215,7 +215,7 @@ class Discovery:
         for module in modules:
             if module in self._models:
                 continue
-            listener = Listener(self._scope, module, heard_call)
+            listener = Listener(self._scope, module, recording_call)
             self._models.add(module, listener)
             try:
                 self._scope.patches.hook(f"forward of {type(module).__name__}", listener.end)
@@ -232,7 +232,7 @@ class Discovery:
         listener.end()
 
     def _mark_trained(self) -> None:
-        """Marks the listeners whose modules hold trained parameters, unless the module only teaches by now."""
+        """Marks the listeners whose modules hold trained parameters, except frozen teachers."""
         owned = self._scope.owned
         for listener in self._models.listeners():
             module = listener.ref()
@@ -246,15 +246,15 @@ class Discovery:
         A module that steps never call is a mere container of modules that they do call. If it has no children with
         parameters, or its class has its own `__call__`, its `forward` is wrapped instead.
         """
-        uncalled = [listener for listener in self._models.listeners() if listener.trained and not listener.heard]
+        uncalled = [listener for listener in self._models.listeners() if listener.trained and not listener.used]
         for listener in uncalled:
             listener.missed += 1
             module = listener.ref()
             if listener.missed >= PATIENCE and module is not None:
-                listener.heard = True
+                listener.used = True
                 parts = [part for part in module.children() if any(True for _ in part.parameters())]
                 if not parts or type(module).__call__ is not nn.Module.__call__:
-                    hear_directly(self._scope, listener, self._direct)
+                    record_forward(self._scope, listener, self._direct)
                 elif len(parts) <= MOST_PARTS:
                     self._take(models.unboxed(parts))
                     self._mark_trained()
@@ -272,13 +272,13 @@ class Discovery:
         self._models.clear()  # listeners refer to this object: a reference cycle that would outlive `del model`
 
 
-def hear_directly(scope: TapScope, listener: Listener, heard: dict[int, Callable[..., Any]]) -> None:
+def record_forward(scope: TapScope, listener: Listener, calls: dict[int, Callable[..., Any]]) -> None:
     """Wraps the `forward` of a module's class, for a module whose `forward` is called without torch's `__call__`.
 
     Args:
         scope: The scope of the tap; the class gets its `forward` back with the scope's patches.
         listener: The listener of the module.
-        heard: Calls of such modules by id; the module's is added.
+        calls: Calls of such modules by id; the module's is added.
     """
     module = listener.ref()
     if module is None or isinstance(module, torch.jit.ScriptModule):  # its class has no `forward` of its own
@@ -289,10 +289,10 @@ def hear_directly(scope: TapScope, listener: Listener, heard: dict[int, Callable
     if plain.__module__.partition(".")[0] == "torch":
         return  # a layer whose weight is used without a call; and compiled models contain torch's own layers
     key = id(module)
-    listener.ref = weakref.ref(module, lambda _: heard.pop(key, None))
-    heard[key] = heard_call(listener, listener.ref, functools.partial(given, listener.ref, plain))
+    listener.ref = weakref.ref(module, lambda _: calls.pop(key, None))
+    calls[key] = recording_call(listener, listener.ref, functools.partial(given, listener.ref, plain))
     if plain is forward:  # else another module of this class is recorded already
-        scope.patches.wrap(kind, "forward", functools.partial(heard_by_name, heard))
+        scope.patches.wrap(kind, "forward", functools.partial(recording_forward, calls))
 
 
 def parameters_of(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:

@@ -108,7 +108,7 @@ class Group:
         """Returns the facts known so far."""
         return replace(self._world, visible_gpus=len(self._facts["devices"]))
 
-    def look(self, _: Any = None) -> None:
+    def read(self, _: Any = None) -> None:
         """Reads the size of the process group and this process' rank, if there is a group."""
         if dist.is_available() and dist.is_initialized():
             size, local = dist.get_world_size(), os.environ.get("LOCAL_WORLD_SIZE", "")
@@ -117,7 +117,7 @@ class Group:
 
     def end(self) -> None:
         """Reads the group once more, and counts the processes that the kernel killed since the run began."""
-        self.look()
+        self.read()
         killed = cgroup.oom_kills()
         if killed is not None and self._killed_before is not None:
             self._world = replace(self._world, oom_kills=float(max(killed - self._killed_before, 0)))
@@ -140,7 +140,7 @@ def tap(scope: TapScope) -> None:
     )
     checks, group = AidChecks(scope), Group(scope)
 
-    def look(_: Any = None) -> None:
+    def read(_: Any = None) -> None:
         now, facts["torch_threads"] = switches(), torch.get_num_threads()
         if torch.cuda.is_initialized():
             facts["devices"] = cuda_devices()
@@ -150,7 +150,7 @@ def tap(scope: TapScope) -> None:
         now, facts["devices"] = switches(), cuda_devices()
         flags.update({name: True for name in DEBUGGING if now[name]})
 
-    scope.optimized.append(look)
-    scope.optimized.append(group.look)
+    scope.optimized.append(read)
+    scope.optimized.append(group.read)
     scope.at_end(end)
     scope.at_end(checks.end)

@@ -12,7 +12,7 @@ from gpu_doctor.capture.describe import models
 from gpu_doctor.capture.taps.listener import Listener
 
 
-def meet(listener: Listener, module: nn.Module, learns: bool) -> Any:
+def record_call(listener: Listener, module: nn.Module, learns: bool) -> Any:
     """Records the facts that a call of a module shows, until all are known.
 
     Args:
@@ -25,7 +25,7 @@ def meet(listener: Listener, module: nn.Module, learns: bool) -> Any:
     """
     recorder = listener.recorder
     facts, hook = recorder.facts, None
-    listener.heard = listener.heard or learns
+    listener.used = listener.used or learns
     if not listener.calls:
         begin = recorder.clock()
         listener.scope.called.notify(recorder.note, "The model could not be read", module, stay=True)
@@ -34,7 +34,7 @@ def meet(listener: Listener, module: nn.Module, learns: bool) -> Any:
         device = facts.get("device", "cpu")
         facts["autocast"] = _autocast(device)
         hook = None if facts["autocast"] else _hook_inside(listener, module, device)
-    listener.known = listener.heard and "autocast" in facts
+    listener.known = listener.used and "autocast" in facts
     return hook
 
 

@@ -17,7 +17,7 @@ _KINDS: Final = tuple(kind for framework in FRAMEWORKS for kind in framework.opt
 """Module and name of each optimizer class."""
 
 
-def hear(
+def install(
     scope: TapScope,
     begun: Callable[[Any, Any, Any], Any],
     ended: Callable[[Any, Any, Any], None],
@@ -36,6 +36,8 @@ def hear(
     wrapped: set[type] = set()
 
     def step_of(original: Callable[..., Any]) -> Callable[..., Any]:
+        """Wraps a `step`: calls the two hooks around it."""
+
         def begins(optimizer: Any, /, *args: Any, **kwargs: Any) -> Any:
             begun(optimizer, (optimizer,), {})
             return optimizer

@@ -1,4 +1,4 @@
-"""Wrappers that run in place of a module's call and record the begin and end of its forwards.
+"""Wrappers that run in place of a module's call and record the start and end of its forwards.
 
 torch.compile traces them into the user's graph. So this file, which torch reads with the user's code, holds nothing
 else (see `compiler.py`).
@@ -16,7 +16,7 @@ import torch
 from gpu_doctor.capture.describe import models
 from gpu_doctor.capture.describe.batches import sample_count
 from gpu_doctor.capture.events import CALL, CALLED
-from gpu_doctor.capture.taps.first_call import meet as _meet
+from gpu_doctor.capture.taps.first_call import record_call as _record_call
 from gpu_doctor.capture.taps.listener import Listener
 
 if TYPE_CHECKING:
@@ -37,26 +37,26 @@ def given(ref: Callable[[], Any], forward: Callable[..., Any], *args: Any, **kwa
     return forward(ref(), *args, **kwargs)
 
 
-def heard_by_name(heard: Mapping[int, Callable[..., Any]], plain: Callable[..., Any]) -> Callable[..., Any]:
+def recording_forward(calls: Mapping[int, Callable[..., Any]], plain: Callable[..., Any]) -> Callable[..., Any]:
     """Wraps the `forward` of a class, for modules whose `forward` is called without torch's `__call__`.
 
     Args:
-        heard: Recording calls of the modules that are observed here, by id; other modules run unobserved.
+        calls: Recording calls of the modules that are observed here, by id; other modules run unobserved.
         plain: The `forward` of the class.
     """
 
     @functools.wraps(plain)
     def forward(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
         __tracebackhide__ = True
-        call = heard.get(id(self))
+        call = calls.get(id(self))
         return plain(self, *args, **kwargs) if call is None else call(*args, **kwargs)
 
     setattr(forward, models.OURS, plain)
     return forward
 
 
-def heard_call(listener: Listener, ref: Callable[[], Any], own: Callable[..., Any] | None) -> Callable[..., Any]:
-    """Returns a module's call that records its begin and end, and passes its arguments and output to the listeners.
+def recording_call(listener: Listener, ref: Callable[[], Any], own: Callable[..., Any] | None) -> Callable[..., Any]:
+    """Returns a module's call that records its start and end, and passes its arguments and output to the listeners.
 
     The code of `fence.py` is written out here, for torch.compile traces it: before it is known that nothing is being
     compiled, it must call none of our functions.
@@ -66,7 +66,7 @@ def heard_call(listener: Listener, ref: Callable[[], Any], own: Callable[..., An
         ref: Returns the module, which its caller keeps alive.
         own: The compiled call that the module had; None if it had none.
     """
-    recorder, heard, evaluations = listener.recorder, listener.scope.heard, listener.scope.evaluations
+    recorder, forwarded, evaluations = listener.recorder, listener.scope.forwarded, listener.scope.evaluations
     log, broke, grad_enabled = recorder.log, recorder.fence.broke, torch.is_grad_enabled
     note, clock, events = log.note, log.clock, log.events
 
@@ -84,7 +84,7 @@ def heard_call(listener: Listener, ref: Callable[[], Any], own: Callable[..., An
                 if not _tracing():  # reading a size would warn inside the user's trace
                     fed = sample_count(args or tuple(kwargs.values())), id(module)
             if not listener.known:
-                hook = _meet(listener, module, training or grad)
+                hook = _record_call(listener, module, training or grad)
                 now = log.ours(now)
             note((CALL + training + 2 * grad + 4 * listener.trained, now, fed))
             if now >= log.due_ns or len(events) >= log.due:
@@ -112,7 +112,7 @@ def heard_call(listener: Listener, ref: Callable[[], Any], own: Callable[..., An
                     hook.remove()
             except BaseException as error:
                 broke(error)
-        if begun and (heard or evaluations.pending or not training):
+        if begun and (forwarded or evaluations.pending or not training):
             try:
                 begin = clock()
                 if training and grad:
@@ -120,7 +120,7 @@ def heard_call(listener: Listener, ref: Callable[[], Any], own: Callable[..., An
                 elif not training and (listener.trained or not log.trains):
                     evaluations.add(output, grad)
                 failed = f"The inputs of {type(module).__name__} could not be read"
-                heard.notify(recorder.note, failed, module, listener.trained, args, kwargs, output)
+                forwarded.notify(recorder.note, failed, module, listener.trained, args, kwargs, output)
                 log.ours(begin)
             except BaseException as error:
                 broke(error)

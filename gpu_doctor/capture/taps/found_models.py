@@ -1,4 +1,4 @@
-"""The outermost modules found in a loop, each with its listener. They are not kept alive."""
+"""The outermost modules found in a loop, each with its listener. They are not entry alive."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class FoundModels:
 
     def add(self, module: nn.Module, listener: Listener) -> None:
         """Adds a module with its listener."""
-        self._listeners = {key: kept for key, kept in self._listeners.items() if kept.ref() is not None}
+        self._listeners = {key: entry for key, entry in self._listeners.items() if entry.ref() is not None}
         self._listeners[id(module)] = listener
 
     def remove(self, module: nn.Module) -> None:
@@ -52,8 +52,8 @@ class FoundModels:
         """
         wanted = {id(tensor) for tensor in parameters}
         inner = set[int]().union(*(listener.inside for listener in self.listeners()))
-        holders = [kept for kept in self.listeners() if not wanted or not kept.parameters.isdisjoint(wanted)]
-        return [module for kept in holders if (module := kept.ref()) is not None and id(module) not in inner]
+        holders = [entry for entry in self.listeners() if not wanted or not entry.parameters.isdisjoint(wanted)]
+        return [module for entry in holders if (module := entry.ref()) is not None and id(module) not in inner]
 
     def unheld(self, parameters: Iterable[torch.Tensor]) -> list[torch.Tensor]:
         """Returns the parameters that none of the modules holds."""

@@ -151,7 +151,7 @@ class Frozen:
     def stepped(self) -> None:
         """Counts an optimizer's step; begins to listen to forwards, and stops when no model is left to compare."""
         self._steps += 1
-        self._scope.heard.join(self.called)
+        self._scope.forwarded.join(self.called)
         if self._steps > self._late and all(model.over for model in self._models.values()):
             self.end()
 
@@ -192,7 +192,7 @@ class Frozen:
 
     def end(self) -> None:
         """Stops listening to forwards and steps."""
-        self._scope.heard.leave(self.called)
+        self._scope.forwarded.leave(self.called)
         self._scope.stepped.leave(self.stepped)
 
 

@@ -109,12 +109,13 @@ def tap(scope: TapScope) -> None:
             log.marker = recorder.marks.clock
 
     def first_step(optimizer: torch.optim.Optimizer) -> None:
+        """Starts the clock before an optimizer's first step, if its parameters are on a GPU."""
         forget()
         parameters = [p for group in optimizer.param_groups for p in group["params"]]
         if any(p.is_cuda for p in parameters):
             start(parameters)
 
-    def heard(module: torch.nn.Module, trained: bool, args: Any, kwargs: Any, output: Any) -> None:
+    def forwarded(module: torch.nn.Module, trained: bool, args: Any, kwargs: Any, output: Any) -> None:
         """Starts the clock in a loop without an optimizer, if a forward's output or first parameter is on a GPU."""
         nonlocal remaining
         remaining -= 1
@@ -129,13 +130,14 @@ def tap(scope: TapScope) -> None:
             forget()
 
     def forget() -> None:
-        scope.heard.leave(heard)
+        scope.forwarded.leave(forwarded)
 
     def end() -> None:
         forget()
         log.marker = recorder.windows = None
 
     def replays() -> None:
+        """Starts the clock of the current card before the first launch of a CUDA graph."""
         scope.replayed.leave(replays)
         forget()
         start()
@@ -143,5 +145,5 @@ def tap(scope: TapScope) -> None:
     scope.optimized.append(first_step)
     scope.replayed.append(replays)
     if scope.accelerated:
-        scope.heard.append(heard)
+        scope.forwarded.append(forwarded)
     scope.at_end(end)

@@ -42,7 +42,7 @@ class GraphMarks:
             metadata[KEY] = mark
             self._marks.append((step, weakref.ref(mark)))
 
-    def look(self) -> None:
+    def count_alive(self) -> None:
         """Counts the steps whose graphs are alive; called between two windows, when the newest is many steps old."""
         if self._marks:
             alive = {step for step, mark in self._marks if mark() is not None}

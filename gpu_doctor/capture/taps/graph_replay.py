@@ -57,7 +57,7 @@ class Graphs:
         self._trains[graph] = self._log.stepped > self._before
 
     def begins(self, graph: Any) -> tuple[int, int] | None:
-        """Records the begin of a launch, as a training step or as a forward.
+        """Records the start of a launch, as a training step or as a forward.
 
         Returns:
             The graph's id and True if it is a training step; None if a forward or a backward launches it.

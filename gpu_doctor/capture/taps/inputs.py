@@ -38,12 +38,12 @@ INDICES: Final = (torch.int32, torch.int64)
 _tracing: Callable[[], bool] = vars(torch.jit)["is_tracing"]
 
 
-class Looker:
+class InputSampler:
     """Samples of the inputs and graphs of forwards, and the windows in which they are taken."""
 
     def __init__(self, scope: TapScope) -> None:
         """Begins without an open window."""
-        self.recorder, self.stepped, self._hearing = scope.recorder, scope.stepped, scope.heard
+        self.recorder, self.stepped, self._forwarded = scope.recorder, scope.stepped, scope.forwarded
         self.on = False
         self.next_step = 0
         """Number of the step at whose end, or soon after, the next window opens."""
@@ -71,14 +71,14 @@ class Looker:
         self.close()
         for marks in (self.learning, self.idling):
             if marks.found is None:
-                marks.look()
+                marks.count_alive()
 
     def open(self) -> None:
         """Opens a window: forwards are sampled from now on."""
         self.room = ROOM
         if not self.on:
             self.on, self.clean = True, False
-            self._hearing.append(self.heard)
+            self._forwarded.append(self.forward)
             self.stepped.join(self.step_ended)
 
     def begin(self) -> None:
@@ -91,14 +91,14 @@ class Looker:
         self.next_step = self.recorder.step_count + EVERY
         if self.on:
             self.on = False
-            self._hearing.leave(self.heard)  # at the run's end the list is empty already
+            self._forwarded.leave(self.forward)  # at the run's end the list is empty already
             self.stepped.leave(self.step_ended)
 
     def turn(self, now: int) -> None:
         """Opens the next window when it is due; called as steps end (for repeating steps, once a block)."""
         if not self.on and self.recorder.step_count >= self.next_step:
-            self.learning.look()
-            self.idling.look()
+            self.learning.count_alive()
+            self.idling.count_alive()
             self.open()
 
     def step_ended(self) -> None:
@@ -115,7 +115,7 @@ class Looker:
 
     # ---- forwards -----------------------------------------------------------------------------------------------
 
-    def heard(self, module: nn.Module, trained: bool, args: Any, kwargs: Any, output: Any) -> None:
+    def forward(self, module: nn.Module, trained: bool, args: Any, kwargs: Any, output: Any) -> None:
         """Samples the inputs and marks the graph of a forward that has returned; closes a window with no room left."""
         if _tracing():
             return

@@ -1,4 +1,4 @@
-"""A listener on one outermost module that records the begin and end of its forwards.
+"""A listener on one outermost module that records the start and end of its forwards.
 
 It stands in the attribute where `module.compile()` stores its compiled call. torch looks there first (a hook would send
 every call through torch's slow path: 7 us instead of 2) and leaves this attribute out of copies and pickles.
@@ -32,24 +32,24 @@ class Listener:
         self,
         scope: Moments,
         module: nn.Module,
-        heard_call: Callable[[Listener, Callable[[], Any], ModuleCall | None], ModuleCall],
+        recording_call: Callable[[Listener, Callable[[], Any], ModuleCall | None], ModuleCall],
     ) -> None:
         """Begins off the module.
 
         Args:
             scope: The moments of the run, whose listeners the calls notify.
             module: The module.
-            heard_call: Returns the recording call for this listener, a function that returns the module, and the
+            recording_call: Returns the recording call for this listener, a function that returns the module, and the
                 module's own compiled call.
         """
-        self._heard_call = heard_call
+        self._recording_call = recording_call
         self.scope, self.recorder, self.ref = scope, scope.recorder, weakref.ref(module)
         self.parameters = self.inside = frozenset[int]()
         """Ids of the module's parameters, and of the modules inside it."""
         self.look_inside(module)
         self.trained = False
         """True if an optimizer, or the loop itself, trains the module."""
-        self.heard = False
+        self.used = False
         """True once it was called in training mode or with gradients, so that it is no mere container of modules that
         are called one by one."""
         self.known = False
@@ -80,7 +80,7 @@ class Listener:
 
     def _listen(self, module: nn.Module, own: Callable[..., Any] | None) -> None:
         """Puts a new call of ours on the module, around the module's own compiled call if there is any."""
-        call = Call(self._heard_call(self, self.ref, own))
+        call = Call(self._recording_call(self, self.ref, own))
         setattr(call, models.OURS, own)
         self._call, self._stored = weakref.ref(call), None
         setattr(module, models.CALL, call)

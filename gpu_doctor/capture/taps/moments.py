@@ -30,7 +30,7 @@ class Listeners(list[Callable[..., Any]]):
 
         Args:
             note: Takes a sentence.
-            failed: Begin of the sentence; the error follows.
+            failed: Start of the sentence; the error follows.
             *given: Arguments for the listeners.
             stay: True if a listener that fails is called again next time; else it is removed.
         """
@@ -60,7 +60,7 @@ class Moments:
     """Called when a call has shown a further module after optimizers were seen: the model's facts are read again."""
     made: Listeners = field(default_factory=Listeners)
     """Called with an optimizer that the training thread has just made."""
-    heard: Listeners = field(default_factory=Listeners)
+    forwarded: Listeners = field(default_factory=Listeners)
     """Called after every forward of an outermost module, with the module, True if it is trained, its positional and
     named arguments, and its output. Empty most of the time."""
     stepped: Listeners = field(default_factory=Listeners)
@@ -75,5 +75,5 @@ class Moments:
     def forget(self) -> None:
         """Removes all listeners when the run is over: they hold the model and, through the scope, themselves."""
         seldom = (self.pulled, self.optimized, self.called, self.found, self.made)
-        for listeners in (*seldom, self.heard, self.stepped, self.differentiated, self.replayed, self.backed):
+        for listeners in (*seldom, self.forwarded, self.stepped, self.differentiated, self.replayed, self.backed):
             listeners.clear()

@@ -24,7 +24,7 @@ from gpu_doctor.capture.taps import foreign
 from gpu_doctor.capture.taps.tap import TapScope
 from gpu_doctor.recording.steps import OTHER
 
-MOST_MET: Final = 8
+MOST_DESCRIBED: Final = 8
 """Optimizers after which one with known parameters is no longer described: inner loops make one for each task."""
 _SCALER_FILE: Final = torch.amp.GradScaler.step.__code__.co_filename
 _OPTIMIZER_FILE: Final = torch.optim.Optimizer.profile_hook_step.__code__.co_filename
@@ -92,7 +92,7 @@ class Steps:
         """Returns True if the calling thread, which is not the training thread, does not become it either."""
         return _backward_pass() != -1 or not self._recorder.adopt(trains=True)
 
-    def _meet(self, optimizer: torch.optim.Optimizer) -> None:
+    def _add(self, optimizer: torch.optim.Optimizer) -> None:
         """Stores an optimizer and notifies the listeners before its first use.
 
         The time that takes counts as `other`, for it is not the optimizer's.
@@ -101,7 +101,7 @@ class Steps:
         self._known[key] = weakref.ref(optimizer, lambda _: self._known.pop(key, None))
         self._scope.know(optimizer)
         parameters = [p for group in optimizer.param_groups for p in group["params"]]
-        if recorder.cost.searches >= MOST_MET and all(p in self._scope.owned for p in parameters):
+        if recorder.cost.searches >= MOST_DESCRIBED and all(p in self._scope.owned for p in parameters):
             recorder.remember(optimizer)
             return
         self._scope.optimized.notify(recorder.note, "The optimizer's model could not be read", optimizer, stay=True)
@@ -109,7 +109,7 @@ class Steps:
         recorder.cost.searches += 1
 
     def begins(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> Any:
-        """Records the begin of a step; torch's hook before it.
+        """Records the start of a step; torch's hook before it.
 
         Returns:
             The step's arguments if a closure among them was wrapped, else None.
@@ -135,7 +135,7 @@ class Steps:
             if log.marker is not None:
                 log.mark(STEP, follow=True)
             if key not in self._known:
-                self._meet(optimizer)
+                self._add(optimizer)
             return _with_closure(self._recorder, args, kwargs) if kwargs or len(args) > 1 else None
         except BaseException as error:
             self._broke(error)
@@ -196,7 +196,7 @@ class Steps:
         self._scope.steps.update(stepped.keys())
         for key, optimizer in stepped.items():
             if key not in self._known:
-                self._meet(optimizer)
+                self._add(optimizer)
         self._notify()
 
     def zeroing(self, original: Callable[..., None]) -> Callable[..., None]:
@@ -221,7 +221,7 @@ class Steps:
                     begun = True
                     if id(optimizer) not in known:
                         # Most loops zero the gradients before the first forward, so that forward is recorded.
-                        self._meet(optimizer)
+                        self._add(optimizer)
             except BaseException as error:
                 broke(error)
             try:
@@ -277,7 +277,7 @@ def tap(scope: TapScope) -> None:
     scope.patches.wrap(torch.optim.Optimizer, "__init__", steps.making)
     scope.patches.wrap(torch.optim.Optimizer, "zero_grad", steps.zeroing)
     scope.patches.wrap(torch.nn.Module, "zero_grad", steps.clearing)
-    foreign.hear(scope, steps.begins, steps.ended, steps.zeroing)
+    foreign.install(scope, steps.begins, steps.ended, steps.zeroing)
 
 
 def _silence(handle: Any) -> None:

@@ -18,7 +18,7 @@ class PaddingSums:
         """Sums by the tensor's name."""
 
     def add(self, batch: Any) -> None:
-        """Adds a sampled batch."""
+        """Adds the padding of a sampled batch to the sums."""
         tensors = cpu_tensors(batch)
         self._batches += bool(tensors)
         for padded in padded_in(tensors):

@@ -12,7 +12,7 @@ from gpu_doctor.capture.describe.batches import holds_several, sample_count
 from gpu_doctor.capture.fetch.prefetch_queue import ReadyBatches, WorkerStarts
 from gpu_doctor.capture.fetch.tally import Tally
 from gpu_doctor.capture.sources import Pulled
-from gpu_doctor.capture.taps.batch_looks import BatchLooks
+from gpu_doctor.capture.taps.batch_samples import BatchSamples
 
 _numbers: Final = count(1)
 
@@ -21,8 +21,8 @@ class LoaderSource:
     """State of one iterator over a loader, apart from its times, which the step clock has."""
 
     __slots__ = (
-        *("batch_size", "full", "iterator", "key", "looks", "ref", "requested_ns", "starts", "stock", "taken", "tally"),
-        *("pulled", "total", "whole"),
+        *("batch_size", "full", "iterator", "key", "ref", "requested_ns", "sampled", "starts", "stock", "taken"),
+        *("pulled", "tally", "total", "whole"),
     )
 
     def __init__(self, iterator: Any, key: str, loader: Any) -> None:
@@ -38,7 +38,7 @@ class LoaderSource:
         """Counter of the batches that the loader's workers have ready, if workers fetch."""
         self.starts: WorkerStarts | None = None
         """Times to start and to stop workers, if this iterator has started any."""
-        self.looks: BatchLooks | None = None
+        self.sampled: BatchSamples | None = None
         """Samples of its batches."""
         self.taken = 0
         """Batches delivered to the loop so far."""

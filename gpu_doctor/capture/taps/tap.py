@@ -72,7 +72,7 @@ class TapScope(Moments):
             name: Name of its field in `Setup`.
             read: Returns the fact; called during the run and once more when the run is over.
             finish: Called before the fact is read for the last time.
-            error_message: Begin of the note that is left if either of them raises at the end.
+            error_message: Start of the note that is left if either of them raises at the end.
         """
         facts = self.recorder.facts
         facts[name] = read

@@ -24,7 +24,7 @@ MOST_KEPT: Final = 64
 _WIDE: Final = (torch.float32, torch.float64)
 
 
-class Left(NamedTuple):
+class ToDevice(NamedTuple):
     """A copy from the host to a device."""
 
     nbytes: int
@@ -38,7 +38,7 @@ class Left(NamedTuple):
     """Address of the source."""
 
 
-class Came(NamedTuple):
+class ToHost(NamedTuple):
     """A copy from a device to the host."""
 
     nbytes: int
@@ -47,18 +47,18 @@ class Came(NamedTuple):
     """Address of the result on the host, None if it is not a tensor."""
 
 
-def left(source: torch.Tensor, pinned: bool, blocking: bool) -> Left:
+def copied_to_device(source: torch.Tensor, pinned: bool, blocking: bool) -> ToDevice:
     """Describes a copy of `source` to a device; `blocking` is True if the host waits for it."""
     nbytes = source.numel() * source.element_size()
     wide = nbytes >= WIDE_BYTES and source.dtype in _WIDE
     shape = _shape(source) if source.numel() > 1 else None
-    return Left(nbytes, pinned and blocking, wide, shape, _address(source))
+    return ToDevice(nbytes, pinned and blocking, wide, shape, _address(source))
 
 
-def came(source: torch.Tensor, result: Any) -> Came:
+def copied_to_host(source: torch.Tensor, result: Any) -> ToHost:
     """Describes a copy of `source` to the host, which returned `result`."""
     address = _address(result) if isinstance(result, torch.Tensor) else None
-    return Came(source.numel() * source.element_size(), _shape(source), address)
+    return ToHost(source.numel() * source.element_size(), _shape(source), address)
 
 
 def addresses(batch: Any) -> frozenset[int]:
@@ -101,7 +101,7 @@ class CopyBook:
             round_trip_copy_s=self.round_trip_copy_ns * 1e-9,
         )
 
-    def heard(self, code: int, now: int, arg: Any, place: Place) -> None:
+    def count(self, code: int, now: int, arg: Any, place: Place) -> None:
         """Counts an event of the training: a copy, or a batch; see `StepClock.copies`.
 
         Args:
@@ -113,13 +113,13 @@ class CopyBook:
         if code == COPYING:
             self._began = now
         elif code == COPIED:
-            self._left(arg[2], now, place)
+            self._to_device(arg[2], now, place)
         elif code == CAME:
-            self._came(arg, now, place)
+            self._to_host(arg, now, place)
         else:  # a batch: its tensors are never round trips
             self._batch = arg
 
-    def _left(self, copy: Left, now: int, place: Place) -> None:
+    def _to_device(self, copy: ToDevice, now: int, place: Place) -> None:
         """Counts a copy to a device, and a round trip if the tensor came from a device."""
         self.to_device += 1
         self.to_device_bytes += copy.nbytes
@@ -140,8 +140,8 @@ class CopyBook:
             self.round_trip_ns += now - at
             self.round_trip_copy_ns += now - max(at, self._began)
 
-    def _came(self, copy: Came, now: int, place: Place) -> None:
-        """Counts a copy to the host, and remembers the tensor."""
+    def _to_host(self, copy: ToHost, now: int, place: Place) -> None:
+        """Counts a copy to the host, and stores the tensor's shape and address for a later round trip."""
         self.to_host += 1
         self.to_host_bytes += copy.nbytes
         self._forget_after(place)

@@ -11,7 +11,7 @@ from torch import nn
 
 from gpu_doctor.capture.describe import models
 from gpu_doctor.capture.describe.model_facts import model_facts, optimizer_facts
-from gpu_doctor.capture.taps.inputs import Looker
+from gpu_doctor.capture.taps.inputs import InputSampler
 from gpu_doctor.capture.taps.tap import TapScope
 from gpu_doctor.capture.taps.unused_gradients import Unstepped
 from gpu_doctor.recording.setup import EvaluationFacts, OptimizerFacts
@@ -23,7 +23,7 @@ MOST_DESCRIBED: Final = 8
 def tap(scope: TapScope) -> None:
     """Adds facts to the setup: of the model, the optimizers, the inputs, the evaluation and the kept graphs."""
     recorder = scope.recorder
-    facts, looker = recorder.facts, Looker(scope)
+    facts, sampler = recorder.facts, InputSampler(scope)
     described: list[OptimizerFacts] = []
     unstepped = Unstepped(scope)
     called: list[weakref.ref[nn.Module]] = []
@@ -38,8 +38,9 @@ def tap(scope: TapScope) -> None:
         return found
 
     def first_step(optimizer: torch.optim.Optimizer) -> None:
+        """Describes an optimizer and the model before its first step."""
         recorder.remember(optimizer)
-        looker.begin()
+        sampler.begin()
         if recorder.cost.searches >= MOST_DESCRIBED:
             parameters = (p for group in optimizer.param_groups for p in group["params"])
             recorder.remember(*scope.models.holding(parameters))
@@ -49,11 +50,12 @@ def tap(scope: TapScope) -> None:
             described.append(optimizer_facts(optimizer))
             facts["optimizer_facts"] = tuple(described)
         facts["optimizers"] = tuple(fact.name for fact in described)
-        unstepped.met(found, optimizer)
+        unstepped.add(found, optimizer)
 
     def shown() -> None:
+        """Describes the model again, after a call has shown a further module of it."""
         if "optimizers" in facts and recorder.cost.searches < MOST_DESCRIBED:
-            unstepped.shown(describe())
+            unstepped.add_modules(describe())
 
     def first_call(module: nn.Module) -> None:
         """Describes the modules that are called as the model, as long as no parameters are trained."""
@@ -66,28 +68,28 @@ def tap(scope: TapScope) -> None:
     def evaluation() -> EvaluationFacts | None:
         """Returns the counts of evaluation forwards; None if no forward was sampled."""
         counted = scope.evaluations
-        if not looker.forwards:
+        if not sampler.forwards:
             return None
         edge_s = recorder.step_clock.evaluation_edge_ns * 1e-9
         return EvaluationFacts(forwards=counted.forwards, with_gradients=counted.unused, edge_s=edge_s)
 
-    looker.begin()
-    scope.pulled.append(looker.begin)
+    sampler.begin()
+    scope.pulled.append(sampler.begin)
     scope.optimized.append(first_step)
     scope.found.append(shown)
     scope.called.append(first_call)
 
     def end() -> None:
-        recorder.listeners.off_steps(looker.turn)
+        recorder.listeners.off_steps(sampler.turn)
         scope.evaluations.settle()
         if callable(facts.get("model")):  # a recorder that is kept must not keep the user's objects
             facts["model"] = facts["model"]()
-        looker.end()
+        sampler.end()
         unstepped.end()
 
-    scope.add_fact("inputs", looker.inputs)
-    scope.add_fact("idle_inputs", looker.idle)
+    scope.add_fact("inputs", sampler.inputs)
+    scope.add_fact("idle_inputs", sampler.idle)
     scope.add_fact("evaluation", evaluation)
-    scope.add_fact("kept_graphs", looker.kept_graphs)
-    recorder.listeners.on_steps(looker.turn)
+    scope.add_fact("kept_graphs", sampler.kept_graphs)
+    recorder.listeners.on_steps(sampler.turn)
     scope.at_end(end)

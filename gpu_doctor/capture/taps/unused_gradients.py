@@ -51,7 +51,7 @@ class Backward:
     lost: set[int] = field(default_factory=lambda: {NOBODY})
     """Optimizers whose gradients were cleared or replaced before a step."""
 
-    def look(self, steps: Mapping[int, int]) -> None:
+    def check(self, steps: Mapping[int, int]) -> None:
         """Checks which waiting gradients were used or lost by now; `steps` counts each optimizer's steps."""
         for owner, (ref, gradient, before) in list(self.waiting.items()):
             parameter = ref()
@@ -117,7 +117,7 @@ class Unstepped:
         """Begins without an optimizer."""
         self._scope, self._steps, self._over = scope, 0, False
         self._modules: dict[int, weakref.ref[nn.Module]] = {}
-        self._met: dict[int, int] = {}
+        self._steps_before: dict[int, int] = {}
         """Steps of each optimizer before its first use here, by its id. Steps are counted, for the version counters of
         the parameters do not show them: a fused optimizer leaves these as they are."""
         self._owners: dict[int, int] = {}
@@ -129,24 +129,24 @@ class Unstepped:
         """Backwards that are followed."""
         self._found: dict[str, Any] = {}
 
-    def met(self, modules: Iterable[nn.Module], optimizer: torch.optim.Optimizer) -> None:
+    def add(self, modules: Iterable[nn.Module], optimizer: torch.optim.Optimizer) -> None:
         """Adds an optimizer before its first step, with the outermost modules that hold its parameters."""
         if self._over:
             return
-        if not self._met:
-            for listeners, listener in self._hearers():
+        if not self._steps_before:
+            for listeners, listener in self._moments():
                 listeners.join(listener)
-            self.shown(self._scope.models.alive())  # also modules that no optimizer steps, such as a backbone
-        self.shown(modules)
+            self.add_modules(self._scope.models.alive())  # also modules that no optimizer steps, such as a backbone
+        self.add_modules(modules)
         owned = [p for group in optimizer.param_groups for p in group["params"] if p.requires_grad]
         if owned:
-            self._met[id(optimizer)] = self._scope.steps[id(optimizer)]
+            self._steps_before[id(optimizer)] = self._scope.steps[id(optimizer)]
             self._owners.update({id(p): id(optimizer) for p in owned})
             self._seen = []  # the owners of their gradients were not all known
-        if len(self._met) > MOST_OPTIMIZERS:
+        if len(self._steps_before) > MOST_OPTIMIZERS:
             self.end()
 
-    def shown(self, modules: Iterable[nn.Module]) -> None:
+    def add_modules(self, modules: Iterable[nn.Module]) -> None:
         """Adds outermost modules, whose parameters get names."""
         if not self._over:
             self._modules.update({id(module): weakref.ref(module) for module in modules})
@@ -154,8 +154,8 @@ class Unstepped:
     def end(self) -> None:
         """Stops listening and drops all references to the model: the run is over, or the answer is known."""
         self._over = True
-        self._modules, self._everyones, self._met, self._owners, self._seen = {}, None, {}, {}, []
-        for listeners, listener in self._hearers():
+        self._modules, self._everyones, self._steps_before, self._owners, self._seen = {}, None, {}, {}, []
+        for listeners, listener in self._moments():
             listeners.leave(listener)
 
     def added_to(self, facts: ModelFacts) -> ModelFacts:
@@ -166,15 +166,15 @@ class Unstepped:
     def stepped(self) -> None:
         """Checks the gradients after an optimizer's step; ends when one turn of the loop is known."""
         self._steps += 1
-        turned = self._look() > 1
+        turned = self._check() > 1
         waits = any(backward.waiting or UNMET in backward.leaves for backward in self._seen)
         if (turned and self._seen and not waits) or self._steps >= MOST_STEPS:
             self._judge()
             self.end()
 
     def begins(self, results: Any) -> None:
-        """Adds a backward that begins, if every optimizer has stepped once and one of them not again."""
-        if self._look() != 1:
+        """Adds a backward that begins, if the optimizer that steps least has stepped exactly once."""
+        if self._check() != 1:
             return
         self._seen.append(walked(results, self._owner_of))
 
@@ -186,16 +186,16 @@ class Unstepped:
 
     def _taken(self) -> dict[int, int]:
         """Returns the steps that each optimizer has taken since it was added."""
-        return {owner: self._scope.steps[owner] - before for owner, before in self._met.items()}
+        return {owner: self._scope.steps[owner] - before for owner, before in self._steps_before.items()}
 
-    def _look(self) -> int:
+    def _check(self) -> int:
         """Checks the gradients of all backwards; returns the steps of the optimizer that has stepped least."""
         steps = self._taken()
         for backward in self._seen:
-            backward.look(steps)
+            backward.check(steps)
         return min(steps.values(), default=0)
 
-    def _hearers(self) -> tuple[tuple[Listeners, Any], ...]:
+    def _moments(self) -> tuple[tuple[Listeners, Any], ...]:
         """Returns the kinds of moments that this object listens to, each with its listener."""
         scope = self._scope
         return (scope.stepped, self.stepped), (scope.differentiated, self.begins), (scope.backed, self.ended)
@@ -212,7 +212,9 @@ class Unstepped:
 
     def _judge(self) -> None:
         """Sums up the backwards whose gradients are all used or lost, and of which an optimizer used some."""
-        known = [backward for backward in self._seen if not backward.waiting and backward.used & self._met.keys()]
+        known = [
+            backward for backward in self._seen if not backward.waiting and backward.used & self._steps_before.keys()
+        ]
         if not known:
             return
         whole = sum(sum(backward.serving.values()) for backward in known)

@@ -25,7 +25,7 @@ def mig_slice(card: CardFacts) -> CheckLine | None:
     if not card.mig:
         return None
     memory = f" with {formatting.size(card.memory_bytes)}" if card.memory_bytes is not None else ""
-    found = f"A MIG slice{memory}: you have a part of the card, and NVML does not measure its utilization."
+    found = f"The GPU is a MIG slice{memory}: a part of a card, whose utilization NVML does not measure."
     return CheckLine("MIG", OK, found)
 
 

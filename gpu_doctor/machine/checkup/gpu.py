@@ -53,7 +53,7 @@ def _no_nvidia(facts: Facts) -> CheckLine:
     if facts.torch is not None and facts.torch.mps:
         found = "Apple GPU through MPS. Its utilization cannot be read; times and memory are measured."
         return CheckLine("GPU", OK, found)
-    return CheckLine("GPU", OK, "no GPU: the CPU is judged as the device.")
+    return CheckLine("GPU", OK, "No GPU: training runs on the CPU.")
 
 
 def _rocm(torch: TorchFacts) -> CheckLine:
@@ -93,7 +93,7 @@ def _none_seen(facts: Facts) -> CheckLine:
     """Returns the line for a process that sees none of the GPUs that NVML counts, with the reason."""
     torch, installed, refused = facts.torch, _count(facts.cards_installed), facts.cards_refused
     if torch is not None and torch.available:
-        found = f"torch sees {_count(torch.devices)}, NVML none that it can read: its readings will be missing."
+        found = f"torch sees {_count(torch.devices)}, but NVML can read none of them: its readings will be missing."
         return CheckLine("GPU", UNKNOWN, found)
     if refused == facts.cards_installed:
         found = f"{installed} in the machine, but this process may not open {'it' if refused == 1 else 'any'}."
@@ -139,7 +139,7 @@ def _driver_missing(facts: Facts, cards: str) -> CheckLine:
 def _driver_and_build(facts: Facts, torch: TorchFacts, serves: tuple[int, int]) -> CheckLine:
     """Returns the line that compares the driver's CUDA version with that of torch (see cards.too_old)."""
     built = version(torch.cuda)
-    found = f"NVIDIA driver {facts.driver} serves CUDA {serves[0]}.{serves[1]}; torch is built for {torch.cuda}."
+    found = f"NVIDIA driver {facts.driver} supports CUDA {serves[0]}.{serves[1]}; torch is built for {torch.cuda}."
     if too_old(serves, built) and not torch.available:
         older = f"install a torch built for CUDA {serves[0]} ({_GET_TORCH})"
         return CheckLine("driver", WRONG, f"{found} The driver is too old.", f"Update the driver, or {older}.")
@@ -159,11 +159,13 @@ def build(facts: Facts, torch: TorchFacts) -> Iterator[CheckLine]:
     elif torch.available:
         yield CheckLine("torch build", OK, f"torch {torch.version} with CUDA {torch.cuda} can use the GPU.")
     elif facts.cards and torch.available is False:
-        found = f"torch {torch.version} is built for CUDA {torch.cuda}, but the driver's library for it is not here."
+        found = f"torch {torch.version} is built for CUDA {torch.cuda}, but the driver's CUDA library is missing."
         to_do = "In a container, set NVIDIA_DRIVER_CAPABILITIES=compute,utility; else install the whole driver."
         yield CheckLine("torch build", WRONG, found, to_do)
     elif facts.cards and facts.driver_cuda is not None and not too_old(facts.driver_cuda, version(torch.cuda)):
-        yield CheckLine("torch build", OK, f"torch {torch.version} is built for CUDA {torch.cuda}, which is served.")
+        yield CheckLine(
+            "torch build", OK, f"torch {torch.version} is built for CUDA {torch.cuda}, which the driver supports."
+        )
     else:
         yield CheckLine("torch build", UNKNOWN, f"torch {torch.version} is built for CUDA {torch.cuda}.")
 

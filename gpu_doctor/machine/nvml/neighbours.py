@@ -98,7 +98,10 @@ def others_util_pct(
 
 
 def neighbours(vendor: Any, gpus: Sequence[Gpu], in_use: bool, newest_us: MutableMapping[int, int]) -> list[Reading]:
-    """Returns the results of `others` and `others_util_pct` as readings; it takes the same arguments."""
+    """Returns readings of other processes on each GPU: their number, their memory and their use of the GPU.
+
+    The arguments are those of `others_util_pct`.
+    """
     known, busy = others(vendor, gpus, in_use), others_util_pct(vendor, gpus, in_use, newest_us)
     found: list[Reading] = []
     for gpu in gpus:

@@ -147,9 +147,9 @@ class _Cards:
     def __init__(self, vendor: Any, scope: ProbeScope) -> None:
         self._vendor, self._scope = vendor, scope
         self._devices: list[_Device] = []
-        self._look()
+        self._list()
 
-    def _look(self) -> None:
+    def _list(self) -> None:
         """Lists the GPUs and makes a reader for each."""
         self._in_use = cuda_in_use()  # read first: if CUDA starts meanwhile, the next reading lists the GPUs again
         sight = look(self._vendor, device_uuids())
@@ -167,7 +167,7 @@ class _Cards:
     def read(self) -> list[Reading]:
         """Returns all readings of all GPUs. One that stops answering is dropped; the last one's error is raised."""
         if not self._in_use and cuda_in_use():
-            self._look()
+            self._list()
         now = self._scope.clock()
         rarely = now - self._rarely_at >= RARELY_S
         self._rarely_at = now if rarely else self._rarely_at

@@ -206,6 +206,6 @@ def _chosen(vendor: Any, allowed: str, cards: Sequence[Any]) -> list[Any]:
 
 
 def _leading_number(entry: str) -> int:
-    """Returns the number at the begin of an entry (1 for `1gpu`, as CUDA does), -1 if there is none."""
+    """Returns the number at the start of an entry (1 for `1gpu`, as CUDA does), -1 if there is none."""
     digits = entry[: len(entry) - len(entry.lstrip("0123456789"))]
     return int(digits) if digits else -1

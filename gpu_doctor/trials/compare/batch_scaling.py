@@ -23,7 +23,7 @@ def batch_ratio(baseline: Sequence[Recording], candidate: Sequence[Recording]) -
 
     None where one trains nothing, too: there is no learning rate.
     """
-    if not all((one.steps.kind == TRAINING).any() for one in (*baseline, *candidate)):
+    if not all((recording.steps.kind == TRAINING).any() for recording in (*baseline, *candidate)):
         return None
     before, after = (_samples_a_step(side) for side in (baseline, candidate))
     known = before > 0 and after > 0
@@ -41,6 +41,6 @@ def clause(ratio: float | None) -> str:
 
 
 def _samples_a_step(side: Sequence[Recording]) -> float:
-    samples = np.concatenate([one.steps.samples / one.steps.count for one in side])
+    samples = np.concatenate([recording.steps.samples / recording.steps.count for recording in side])
     known = samples[np.isfinite(samples)]
     return float(np.median(known)) if len(known) else float("nan")

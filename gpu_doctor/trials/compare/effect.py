@@ -28,7 +28,7 @@ SURELY: Final = 1.01
 FAR: Final = 1.15
 """Smallest gain that a trial promises to find."""
 A_PAIR: Final = 0.015
-"""By so much each pair raises the upper end below which a trial stops, from FASTER up to FAR: after four pairs `at most
+"""Increase per pair of the upper end below which a trial stops, from FASTER up to FAR: after four pairs `at most
 1.06x` is an answer, after ten `at most 1.15x`. With 0.01, equal sides of a quiet loop took 5 pairs instead of 4; 1.05x
 was found in 84 % of the replayed trials instead of 78 %, and 1.1x as often."""
 NARROWED: Final = 6
@@ -47,7 +47,7 @@ ALL_COLD: Final = f"no fair pair of runs, {COLD}: try again, the data is cached 
 BROKEN: Final = (*UNMEASURED, "interrupted", "stopped")
 """Outcomes after which a comparison has no further pair."""
 AS_PASTED, BY_SETTINGS = "as pasted", "by settings"
-"""How the last trial of a treatment ran: the cell's changed text, or the cell as written under knobs."""
+"""Ways in which the last trial of a treatment ran: the cell's changed text, or the cell as written under knobs."""
 BUSY_FROM: Final = 0.10
 """Share of the usable cores from which on others are worth a word: more than a notebook's server, a browser's tab and
 gpu_doctor's own threads use (2 to 5 % on two cores, measured with a kernel that did nothing else)."""
@@ -63,7 +63,7 @@ class Effect:
     settings: Mapping[str, SettingValue] = field(default_factory=dict)
     baseline_settings: Mapping[str, SettingValue] = field(default_factory=dict)
     speedup: float | None = None
-    """Samples/s of the candidate over the baseline's; None where one of them measured nothing."""
+    """Samples/s of the candidate over the baseline's; None if one of them measured nothing."""
     low: float | None = None
     """Lower end of the 95 % interval of `speedup`."""
     high: float | None = None
@@ -73,7 +73,7 @@ class Effect:
     outcome: str = "completed"
     """completed, budget-reached, interrupted, stopped, out-of-memory, failed, refused."""
     reason: str = ""
-    """One sentence where there is no clean result: why refused, what failed, what fitted instead."""
+    """Sentence for a result that is not clean: the refusal, the failure, or what fitted instead; else empty."""
     loss_drift: float | None = None
     """Largest relative difference of the two loss curves over the same samples; None = no losses to compare."""
     loss_verdict: str | None = None
@@ -96,23 +96,23 @@ class Effect:
     unit: str = "samples/s"
     """`steps/s` where no batch dimension could be read on one side."""
     busy: float | None = None
-    """Share of the usable cores that other programs used meanwhile (0..1); None = not measured."""
+    """Share of the usable cores that other programs used during the trial, 0 to 1; None if not measured."""
     not_restored: tuple[str, ...] = ()
-    """What the trial could not put back, a clause each: `a trial cannot put back: it (generator)`."""
+    """Clauses on what the trial could not restore: `a trial cannot put back: it (generator)`."""
     predicted_low: float | None = None
-    """Ends between which the forecast of `predicted_speedup` lay; None where it had none."""
+    """Lower end of the forecast of `predicted_speedup`; None if it had no interval."""
     predicted_high: float | None = None
     cold_pairs: int = 0
     """Pairs of runs that were not judged: one side read from the storage what others found in the page cache."""
     pairs: int = 0
     """Pairs of runs that were judged."""
     batch_ratio: float | None = None
-    """Samples a step of the candidate over the baseline's; None where they are the same or were not read."""
+    """Samples per step of the candidate over the baseline's; None if they are equal or were not read."""
     device: str = ""
-    """Where it was measured, such as `NVIDIA H100 (cuda:0)`; with the machine's name where that is another one, with
-    both sides' where they differ. Empty where no step ended."""
+    """Device that it was measured on, such as `NVIDIA H100 (cuda:0)`, with the machine's name if it is not this one,
+    and both devices if the sides differ. Empty if no step ended."""
     elsewhere: bool = False
-    """`device` is none of this machine, or not the same on both sides: it is told beside the figures."""
+    """True if `device` is not on this machine or differs between the sides, so that reports name it."""
     verified: str = ""
     """`as pasted`: the candidate ran the cell's text with the settings written in. `by settings`: knobs were turned, in
     the last trial of a treatment. Empty for every other trial."""
@@ -135,7 +135,7 @@ class Effect:
     _repr_pretty_ = formatting.pretty
 
     def _candidate(self) -> str:
-        """The candidate's settings; those of two runs under the same tell the runs apart by their order alone."""
+        """Returns the name of the candidate: its settings, or its place in the order if both sides have the same."""
         name = formatting.clean(describe(self.settings))
         if dict(self.settings) != dict(self.baseline_settings):
             return name
@@ -167,7 +167,7 @@ class Effect:
     def _breaks_anyway(self) -> bool:
         """True if the last losses of both sides are no numbers: they may be the same, but nothing is learned."""
         ends = (self.baseline_loss, self.candidate_loss)
-        return not self.loss_changed and all(one is not None and not math.isfinite(one) for one in ends)
+        return not self.loss_changed and all(end is not None and not math.isfinite(end) for end in ends)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -191,10 +191,10 @@ class Effect:
 
     @property
     def settled(self) -> bool:
-        """True if the interval gives an answer that further pairs would only sharpen; it may be asked after any pair.
+        """True if the interval gives an answer that further pairs would only sharpen; valid after any pair.
 
-        It does where faster or slower is proved and the figure is narrow enough to be told, or CLEAR, and where the
-        upper end is too low for the settings to be worth more pairs. This bar begins at FASTER and rises pair by pair.
+        It does if faster or slower is proved and the interval is narrow or CLEAR. It also does if the upper end is too
+        low for the settings to be worth more pairs; that bound begins at FASTER and rises with each pair.
         """
         if self.high is None or (self.verdict == "inconclusive" and self.reason):
             return False
@@ -213,8 +213,8 @@ class Effect:
         return f"{formatting.speedup(self.speedup, self.low, self.high)} {self.verdict_words}{left}"
 
     def to_dict(self) -> dict[str, Any]:
-        """The effect as plain data (numbers, strings, None, two mappings)."""
-        plain = {one.name: getattr(self, one.name) for one in dataclasses.fields(self)}
+        """Returns the effect as plain data (numbers, strings, None, two mappings)."""
+        plain = {item.name: getattr(self, item.name) for item in dataclasses.fields(self)}
         return {name: dict(value) if isinstance(value, Mapping) else value for name, value in plain.items()}
 
 
@@ -227,16 +227,16 @@ def compare(
     """Compares two sides whose runs took turns (A B B A).
 
     Args:
-        baseline: a recording, or several.
-        candidate: the same of the other side; `baseline[i]` and `candidate[i]` ran next to each other, the baseline
-            first where i is even.
-        predicted: the speed-up that was forecast, to be shown beside the measured one.
+        baseline: one or several recordings of the first side.
+        candidate: recordings of the second side; `baseline[i]` and `candidate[i]` ran next to each other, the baseline
+            first if i is even.
+        predicted: forecast of the speed-up, to show with the measured speed-up.
 
     Returns:
-        The speed-up in samples/s after warm-up (steps/s where one side has no batch dimension, see `unit`) with its
-        95 % interval (see `compare.ratio`), a verdict, and the loss of the first pair. A candidate that failed,
-        did not fit or was refused has no speed-up; one that was stopped has that of the steps it did. Runs from
-        different machines have a speed-up and no verdict: the reason says so.
+        The speed-up in samples/s after warm-up (steps/s if one side has no batch dimension, see `unit`) with its 95 %
+        interval (see `compare.ratio`), a verdict, and the losses of the first pair. A candidate that failed, did not
+        fit or was refused has no speed-up; a stopped candidate has the speed-up of its steps so far. Runs from
+        different machines have a speed-up but no verdict, and the reason says so.
 
     Raises:
         TypeError: if a side is anything else, such as the path of a recording.
@@ -252,16 +252,16 @@ def compare(
     if not bases or not candidates:
         raise ValueError("compare() needs at least one recording of each side.")
     outcome, reason = _outcome(bases, candidates)
-    by_samples = all(has_samples(one) for one in (*bases, *candidates) if len(one.steps))
+    by_samples = all(has_samples(recording) for recording in (*bases, *candidates) if len(recording.steps))
     pairs = [pair_of(b, c, by_samples) for b, c in zip(bases, candidates, strict=False)]
     whole = [all(side.whole for side in pair) for pair in pairs]
     warm = [fair and full for fair, full in zip(warm_pairs(bases, candidates), whole, strict=True)]
     measured = _compared(pairs, warm if any(warm) else whole, _numbers(bases))
-    own = [one.losses for one in bases]
+    own = [base.losses for base in bases]
     batch = batch_scaling.batch_ratio(bases, candidates)
     losses = parity(own, candidates[0].losses, same_batch=batch is None)
     compared = outcome not in UNMEASURED
-    peaks = [one.peak_bytes for one in candidates if np.isfinite(one.peak_bytes)]
+    peaks = [candidate.peak_bytes for candidate in candidates if np.isfinite(candidate.peak_bytes)]
     where = measured_on(bases, candidates)
     effect = Effect(
         settings=dict(candidates[0].settings),
@@ -277,7 +277,7 @@ def compare(
         candidate_loss=losses.candidate,
         peak_bytes=max(peaks, default=None),
         steps=int(sum(side.steps.count.sum() for pair in measured.values() for side in pair)),
-        seconds=float(sum(one.duration_s for one in (*bases, *candidates))),
+        seconds=float(sum(recording.duration_s for recording in (*bases, *candidates))),
         unit="samples/s" if by_samples else "steps/s",
         busy=others_share((*bases, *candidates)),
         cold_pairs=sum(whole) - sum(warm) if compared else 0,
@@ -298,7 +298,7 @@ def compare(
 
 def without_losses(effect: Effect) -> Effect:
     """Returns an effect without its losses, for sides that are not meant to learn the same."""
-    nothing = {one.name: None for one in dataclasses.fields(Effect) if "loss" in one.name}
+    nothing = {item.name: None for item in dataclasses.fields(Effect) if "loss" in item.name}
     return dataclasses.replace(effect, **nothing)  # type: ignore[arg-type]
 
 
@@ -309,7 +309,7 @@ def _side_of(given: Recording | Sequence[Recording]) -> list[Recording]:
         TypeError: if it is anything else.
     """
     side = [given] if isinstance(given, Recording) else list(given) if isinstance(given, Sequence) else [given]
-    wrong = next((one for one in side if not isinstance(one, Recording)), None)
+    wrong = next((item for item in side if not isinstance(item, Recording)), None)
     if isinstance(given, str) or wrong is not None:
         raise TypeError(f"compare() takes recordings, such as gpu_doctor.load(path) gives, not {given!r:.60}.")
     return side
@@ -318,9 +318,9 @@ def _side_of(given: Recording | Sequence[Recording]) -> list[Recording]:
 def _numbers(bases: Sequence[Recording]) -> list[int]:
     """Returns the number of each pair, from 0; a change of machine between two pairs skips two numbers.
 
-    So whose turn it was can still be told from a number, and pairs of different machines are no neighbours.
+    So the parity of a number still shows which side ran first, and pairs of different machines are not neighbours.
     """
-    moved = [0, *(2 * (one.setup.machine != following.setup.machine) for one, following in pairwise(bases))]
+    moved = [0, *(2 * (base.setup.machine != following.setup.machine) for base, following in pairwise(bases))]
     return [number + sum(moved[: number + 1]) for number in range(len(bases))]
 
 
@@ -338,12 +338,15 @@ def _with_speed(effect: Effect, pairs: _Pairs, by_samples: bool) -> Effect:
     stretches = [(b.stretch(by_samples), c.stretch(by_samples)) for b, c in pairs.values()]
     result = ratio([PairLog.of(*pair, number) for number, pair in zip(pairs, stretches, strict=True)])
     rates = [
-        float(sum(one.amount.sum() for one in side) / sum(one.wall_s.sum() for one in side))
+        float(sum(measured.amount.sum() for measured in side) / sum(measured.wall_s.sum() for measured in side))
         for side in zip(*stretches, strict=True)
     ]
-    waits = [wait_share([one.steps for one in side]) for side in zip(*pairs.values(), strict=True)]
+    waits = [wait_share([measured.steps for measured in side]) for side in zip(*pairs.values(), strict=True)]
     # The longest step of each run is left out: it may be nothing but a stall.
-    seconds = [sum(float(one.wall_s.sum() - one.wall_s.max()) for one in side) for side in zip(*stretches, strict=True)]
+    seconds = [
+        sum(float(measured.wall_s.sum() - measured.wall_s.max()) for measured in side)
+        for side in zip(*stretches, strict=True)
+    ]
     verdict = verdict_of(result)
     few = "too few steps for an interval: give the trial more seconds or steps" if result.low is None else ""
     short = verdict in ("faster", "slower") and _too_short(*seconds)
@@ -372,7 +375,7 @@ def _too_short(*seconds: float) -> bool:
 
 
 def verdict_of(result: Ratio) -> str:
-    """faster, slower, no-difference or inconclusive, as far as an interval tells."""
+    """Returns the verdict of an interval: faster, slower, no-difference or inconclusive."""
     value, low, high = result.value, result.low, result.high
     if low is None or high is None:
         return "inconclusive"
@@ -393,9 +396,9 @@ def _nothing(pairs: Sequence[tuple[Measured, Measured]]) -> str:
 def _outcome(bases: Sequence[Recording], candidates: Sequence[Recording]) -> tuple[str, str]:
     """Returns outcome and reason of a comparison: the candidate's trouble first, then the baseline's."""
     for side, name in ((candidates, ""), (bases, "The baseline ended early")):
-        for one in side:
-            if one.outcome in BROKEN:
-                return one.outcome, ": ".join(part for part in (name, one.reason) if part)
+        for recording in side:
+            if recording.outcome in BROKEN:
+                return recording.outcome, ": ".join(part for part in (name, recording.reason) if part)
     return candidates[-1].outcome, candidates[-1].reason
 
 
@@ -406,8 +409,8 @@ def others_share(recordings: Iterable[Recording]) -> float | None:
     away (steal) counts as others' use. Inside a container with a quota, only programs of the same container are seen.
     """
     shares: list[float] = []
-    for one in recordings:
-        every, own = one.one_series("cpu_util_pct"), one.one_series("process_cpu_pct")
+    for recording in recordings:
+        every, own = recording.one_series("cpu_util_pct"), recording.one_series("process_cpu_pct")
         if every is None or own is None or not len(every.values) or not len(own.values):
             continue
         ours = np.interp(every.times_s, own.times_s, own.values)

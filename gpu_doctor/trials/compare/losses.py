@@ -84,7 +84,7 @@ def spread(bases: Sequence[Losses]) -> float | None:
 
 def _from_first(bases: Sequence[Losses]) -> list[tuple[Column, Column]]:
     """Returns how each other run of the baseline differs from the first, step by step."""
-    return [found for one in bases[1:] if len((found := _differences(bases[0], one))[0])]
+    return [found for base in bases[1:] if len((found := _differences(bases[0], base))[0])]
 
 
 def _is_like(bases: Sequence[Losses], steps: Column, apart: Column) -> bool:
@@ -97,8 +97,8 @@ def _is_like(bases: Sequence[Losses], steps: Column, apart: Column) -> bool:
 
     Args:
         bases: losses of the baseline's runs.
-        steps: of the first baseline, counted from 1.
-        apart: how the candidate differs from it there, with its sign.
+        steps: step numbers of the first baseline, counted from 1.
+        apart: difference of the candidate from it at these steps, with its sign.
     """
     others = _from_first(bases)
     if not others:
@@ -138,7 +138,7 @@ def _shared(baseline: Losses, other: Losses) -> tuple[Column, Column, Column]:
 
 def _places(baseline: Losses, candidate: Losses) -> tuple[Column, Column]:
     """Returns each loss's place on the shared axis: samples seen, or steps if these are unknown."""
-    if all(np.isfinite(one.samples).all() for one in (baseline, candidate)):
+    if all(np.isfinite(losses.samples).all() for losses in (baseline, candidate)):
         return baseline.samples, candidate.samples
     return baseline.step, candidate.step
 

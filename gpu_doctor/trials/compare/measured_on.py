@@ -1,4 +1,4 @@
-"""Which device a comparison was measured on, and whether its two sides can be compared at all."""
+"""Finds the device that a comparison was measured on, and whether its two sides can be compared at all."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ class MeasuredOn:
     """The device or devices that a comparison was measured on."""
 
     device: str = ""
-    """Such as `NVIDIA H100 (cuda:0)`; both sides' where they differ, empty where no step ended."""
+    """Name, such as `NVIDIA H100 (cuda:0)`; both names if the sides differ, empty if no step ended."""
     told: bool = False
-    """It is no device of this machine, or the sides had different ones."""
+    """True if the device is not on this machine, or if the sides differ."""
     unfair: str = ""
-    """Why two sides from different machines have no verdict; empty where they are from one."""
+    """Reason why two sides from different machines have no verdict; empty if they are from one machine."""
 
 
 def measured_on(bases: Sequence[Recording], candidates: Sequence[Recording]) -> MeasuredOn:
     """Returns where both sides were measured; a side without a step may not have reached its device."""
-    sides = [[one.setup for one in side if len(one.steps)] for side in (bases, candidates)]
+    sides = [[setup.setup for setup in side if len(setup.steps)] for side in (bases, candidates)]
     before, after = (devices_of(side) for side in sides)
     pairs = [(a, b) for a, b in zip(bases, candidates, strict=False) if len(a.steps) and len(b.steps)]
-    away = any(is_elsewhere(one) for side in sides for one in side)
-    # Of machines that are not known, their devices tell whether they are one.
+    away = any(is_elsewhere(setup) for side in sides for setup in side)
+    # If the machines are unknown, different devices mean different machines.
     if any(a.setup.machine != b.setup.machine or (_unknown(a, b) and _differ(a, b)) for a, b in pairs):
         unfair = f"the baseline was measured on {before}, the candidate on {after}: {MACHINES}"
         return MeasuredOn(f"{before} (baseline) and {after} (candidate)", True, unfair)

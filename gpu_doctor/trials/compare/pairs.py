@@ -1,9 +1,9 @@
-"""Which rows of two runs that took turns are compared, and which pairs of runs are fair.
+"""Selects the rows of two runs that are compared, and the pairs of runs that are fair.
 
-Both sides of a trial begin in the same state, so they draw the same samples, and the very first side is a baseline.
-What it reads from the storage the candidate finds in the page cache, and is faster for it, whatever it changes. Going
-first in turns does not help: later pairs find all in the cache. So a pair is left out in which one side read clearly
-more from the storage than the warmest side of the trial.
+Both sides of a trial begin in the same state, so they draw the same samples, and the very first side is a baseline. The
+candidate finds in the page cache what that baseline read from the storage, and is faster for it, whatever it changes.
+Alternating the order does not help: later pairs find everything in the cache. So a pair is left out if one side read
+clearly more from the storage than the warmest side of the trial.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ FEW: Final = 0.05
 """Part of the data below which it is no matter who read it: directories, and pages that other programs drove out, are
 read from the storage by warm runs too (0.4 to 2 % of 240 MB in 1600 files, in nearly every fetch)."""
 CLEARLY: Final = 2.0
-"""So many times what the warmest side read: data that never fit into the cache are read by all alike."""
+"""Largest amount read by a fair side, as a multiple of the warmest side's: all sides read data that never fit into the
+cache."""
 
 
 def has_samples(recording: Recording) -> bool:
@@ -78,10 +79,10 @@ def _judged(recording: Recording) -> tuple[Steps, Column, int, int]:
 
 
 def pair_of(baseline: Recording, candidate: Recording, by_samples: bool) -> tuple[Measured, Measured]:
-    """Measured rows of one pair; where both sides do the same work per step, the same steps of both.
+    """Returns the measured rows of a pair: the same steps of both sides, if both do the same work per step.
 
-    Otherwise an evaluation pass, an epoch's edge or a checkpoint that only one side's budget reached would be taken
-    for a difference in speed.
+    Otherwise an evaluation pass, the end of an epoch or a checkpoint that only one side reached would look like a
+    difference in speed.
     """
     (a, before_a, warm_a, stop_a), (b, before_b, warm_b, stop_b) = _judged(baseline), _judged(candidate)
     single = all(len(side) and bool((side.count == 1).all()) for side in (a, b))
@@ -103,7 +104,7 @@ def _rows(recording: Recording, steps: Steps, before: Column, start: int, stop: 
 
 def wait_share(side: Sequence[Steps]) -> float | None:
     """Returns a side's data wait as a share of wall-clock (host clock), None if it was not measured."""
-    share = sum(one.data_wait_s.sum() for one in side) / sum(one.wall_s.sum() for one in side)
+    share = sum(recording.data_wait_s.sum() for recording in side) / sum(recording.wall_s.sum() for recording in side)
     return None if np.isnan(share) else float(share)
 
 
@@ -120,7 +121,7 @@ class _Reading:
 
 
 def warm_pairs(bases: Sequence[Recording], candidates: Sequence[Recording]) -> list[bool]:
-    """For each pair, whether none of its sides read clearly more from the storage than another side of the trial."""
+    """Returns for each pair True if none of its sides read clearly more from the storage than another side did."""
     pairs = _sides(bases, candidates)
     warmest = min((part for pair in pairs for part, _ in pair if part is not None), default=0.0)
     bar = max(CLEARLY * warmest, warmest + FEW)
@@ -134,7 +135,7 @@ _Side: TypeAlias = tuple[float | None, bool]
 def _sides(bases: Sequence[Recording], candidates: Sequence[Recording]) -> list[tuple[_Side, _Side]]:
     """Returns, for both sides of each pair, the share of data read from storage, and if that counts."""
     pairs = [(_reading(base), _reading(candidate)) for base, candidate in zip(bases, candidates, strict=False)]
-    data = max((one.whole for pair in pairs for one in pair if one is not None), default=0.0)
+    data = max((reading.whole for pair in pairs for reading in pair if reading is not None), default=0.0)
 
     def side(one: _Reading | None) -> _Side:
         if one is None or not data:
@@ -145,14 +146,16 @@ def _sides(bases: Sequence[Recording], candidates: Sequence[Recording]) -> list[
 
 
 def _reading(recording: Recording) -> _Reading | None:
-    fetches = [one for one in recording.fetches if one.stored_bytes is not None and one.batches]
-    steps, batches = recording.steps, sum(one.batches for one in fetches)
+    fetches = [fetch for fetch in recording.fetches if fetch.stored_bytes is not None and fetch.batches]
+    steps, batches = recording.steps, sum(fetch.batches for fetch in fetches)
     loop_s = float(steps.wall_s.sum())
     if not batches or loop_s <= 0:
         return None
     seen, pulled = float(np.nansum(steps.samples)), float(np.nansum(steps.batches))
     size = seen / pulled if seen > 0 and pulled > 0 else 1.0
-    stored = sum(one.stored_bytes or 0.0 for one in fetches) / batches / size
-    read = sum(one.read_bytes or 0.0 for one in fetches) / batches / size
-    stored_s = sum((one.wall_s if one.stored_s is None else one.stored_s) / max(one.workers, 1) for one in fetches)
+    stored = sum(fetch.stored_bytes or 0.0 for fetch in fetches) / batches / size
+    read = sum(fetch.read_bytes or 0.0 for fetch in fetches) / batches / size
+    stored_s = sum(
+        (fetch.wall_s if fetch.stored_s is None else fetch.stored_s) / max(fetch.workers, 1) for fetch in fetches
+    )
     return _Reading(stored, max(stored, read), min(stored_s / loop_s, 1.0))

@@ -1,4 +1,4 @@
-"""The ratio of two rates with an interval that stays valid however often it is looked at; pure numpy, nothing random.
+"""Computes the ratio of two rates with an interval that is valid at any number of looks; pure numpy, nothing random.
 
 Each pair of runs gives one number, the logarithm of the ratio of its rates. The interval of their weighted mean is a
 confidence sequence for normal numbers of unknown variance (Lai 1976; Wang and Ramdas, Anytime-valid t-tests, 2024): it
@@ -13,7 +13,7 @@ holds at all numbers of pairs at once. Three things say how far a pair may be of
   next are neighbours of one side; their differences (von Neumann et al. 1941) and those of the pairs give the spread
   together, moderated by a prior (Smyth 2004), since two or three pairs are too few for that.
 
-The documentation (How it works, Statistics) tells what that was found to hold.
+The documentation (How it works, Statistics) has the measured coverage.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ RUN_TO_RUN: Final = 0.015
 """Spread of log samples/s between two runs of the same code next to each other, beyond what blocks show, before a trial
 has shown its own: the middle of the prior (measured on real loops by benchmarks/effect.py)."""
 PRIOR_PAIRS: Final = 3.0
-"""How many pairs' worth of belief the prior has: as few as give a single pair an interval. With 4, trials of three
+"""Weight of the prior, in pairs: the smallest that gives a single pair an interval. With 4, trials of three
 times the usual spread left the truth out in 15 % instead of 9 %, and no answer came sooner."""
 SAME_SIDE: Final = 0.5
 """A difference between runs of the same side counts as half a pair: it shares a run with the pair before and after."""
@@ -96,7 +96,10 @@ class PairLog:
         return self.candidate - self.baseline
 
     def until(self, following: PairLog) -> float | None:
-        """Log of the next pair's first rate over this pair's last one, both of one side; None if pairs lie between."""
+        """Returns the log of the next pair's first rate over this pair's last rate, both of one side.
+
+        None if other pairs are between them.
+        """
         if following.number != self.number + 1:
             return None
         if self.number % 2:
@@ -106,7 +109,7 @@ class PairLog:
 
 @dataclass(frozen=True)
 class Ratio:
-    """Rate of the second side over the first's, and its 95 % interval (None where there is too little to tell)."""
+    """The ratio of the second side's rate to the first's, with its 95 % interval (None if there is too little data)."""
 
     value: float
     low: float | None
@@ -114,19 +117,20 @@ class Ratio:
 
 
 def ratio(pairs: Sequence[PairLog]) -> Ratio:
-    """The ratio of the two sides' rates: the weighted geometric mean of the pairs' ratios, and the sequence's interval.
+    """Returns the weighted geometric mean of the pairs' ratios, and the interval of the confidence sequence.
 
     Args:
-        pairs: at least one, in the order in which they ran; where one has no variance there is no interval.
+        pairs: at least one pair, in the order in which they ran; without the variance of every pair there is no
+            interval.
     """
-    logs = np.array([one.log for one in pairs])
-    variances = [one.variance for one in pairs if one.variance is not None]
+    logs = np.array([pair.log for pair in pairs])
+    variances = [pair.variance for pair in pairs if pair.variance is not None]
     if len(variances) < len(pairs):
         return Ratio(math.exp(float(logs.mean())), None, None)
-    expected = _expected(np.array(variances), np.array([one.seconds for one in pairs]))
+    expected = _expected(np.array(variances), np.array([pair.seconds for pair in pairs]))
     weights = 1.0 / expected
     mean = float((weights * logs).sum() / weights.sum())
-    apart = [(one.until(following), at) for at, (one, following) in enumerate(pairwise(pairs))]
+    apart = [(pair.until(following), at) for at, (pair, following) in enumerate(pairwise(pairs))]
     same = [gap**2 / expected[at : at + 2].mean() for gap, at in apart if gap is not None]
     squares = PRIOR_PAIRS + float((weights * (logs - mean) ** 2).sum()) + SAME_SIDE * float(sum(same))
     belief = PRIOR_PAIRS + len(pairs) + SAME_SIDE * len(same)
@@ -135,12 +139,12 @@ def ratio(pairs: Sequence[PairLog]) -> Ratio:
 
 
 def _expected(variances: Column, seconds: Column) -> Column:
-    """Variance that each pair's log is expected to have: what the steps of its seconds bring, and what runs do."""
+    """Returns the expected variance of each pair's log: that of the steps in its seconds, and that between runs."""
     return float((variances * seconds).mean()) / seconds + RUN_TO_RUN**2
 
 
 def _reach(n: float, squares: float, belief: float) -> float:
-    """Half the width of the interval on the log scale, in units of the spread that a pair is expected to have.
+    """Returns half the width of the interval on the log scale, in units of the expected spread of a pair.
 
     All means that the mixture's likelihood ratio does not rule out. With the mean normal around the one in question,
     its variance 1/MIXING of a pair's, and that variance inverse gamma by the prior, the ratio of the likelihoods is
@@ -149,8 +153,8 @@ def _reach(n: float, squares: float, belief: float) -> float:
 
     Args:
         n: pairs of the expected spread that have the weight of all.
-        squares: of the deviations so far, with the prior's.
-        belief: how many of these there are.
+        squares: sum of the squared deviations so far, including the prior's.
+        belief: number of deviations, including the prior's.
     """
     left = MIXING / (n + MIXING)
     bound = (1.0 / (left * MISSES**2)) ** (1.0 / belief)

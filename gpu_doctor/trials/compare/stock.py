@@ -1,9 +1,9 @@
 """Subtracts prefetched batches from a stretch of steps: those that workers had ready before it began.
 
-With workers, up to `prefetch_factor` times as many batches as there are workers lie ready when the measuring begins. A
-loop that uses them up in a few seconds looks faster than it can go on: workers made only what it took less what the
-stock fell by. Where the stock rises the loop is what binds, and its own pace is the truth. At an epoch's end the stock
-runs out whoever binds: nothing is left to fetch, and what lies ready then is not kept (`capture.fetch.prefetch_queue`).
+With workers, up to `prefetch_factor` batches per worker are ready when the measuring begins. A loop that uses them up
+in a few seconds looks faster than it can stay: the workers made only the batches it took minus the decrease of the
+stock. If the stock rises, the loop is the bottleneck and its own pace counts. At the end of an epoch the stock runs out
+in any case, because nothing remains to be fetched; that is not recorded (`capture.fetch.prefetch_queue`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ def made_share(recording: Recording, taken: float, until: float) -> float:
         until: batches taken by the end of the stretch.
     """
     loader = recording.setup.training_loader
-    fetch = next((one for one in recording.fetches if loader is not None and one.loader == loader.key), None)
+    fetch = next(
+        (candidate for candidate in recording.fetches if loader is not None and candidate.loader == loader.key), None
+    )
     if fetch is None or not fetch.workers or until <= taken:
         return 1.0
     # Where several loaders are drawn from, this one's part of the batches.

@@ -1,12 +1,13 @@
 """Packs a trial for another machine: the cell, the names it reaches, the baseline run, and the process's state.
 
-It is packed by torch's own format with cloudpickle inside, so that classes and functions of the notebook go by value,
-tensors that share memory still do, and a GPU's tensors find a GPU there. It goes to the user's own cluster and nowhere
-else, and it is unpacked in memory on arrival: nothing of the kind is ever written to a file or read from one.
+It uses torch's own format with cloudpickle inside, so that classes and functions of the notebook are sent by value,
+tensors that share memory still do, and a GPU's tensors go to a GPU there. It is sent to the user's own cluster and
+nowhere else, and unpacked in memory on arrival: no such data is ever written to a file or read from a file.
 
-Of the names, what the cell reaches: a name that the cell itself makes before it reads it stays at home, so that what
-cannot travel (a connection, an open file) can be made inside the cell. What functions of earlier cells read is found
-when they are packed. Recordings come back as the bytes of the file that `Recording.save` writes, never a pickle.
+It contains the names that the cell reaches. A name that the cell itself binds before it reads it is not sent, so that
+objects that cannot be sent (a connection, an open file) can be made inside the cell. The names that functions of
+earlier cells read are found when these are packed. Recordings come back as the bytes of the file that `Recording.save`
+writes, never as a pickle.
 """
 
 from __future__ import annotations
@@ -42,11 +43,11 @@ NOT_PYTHON: Final = (
 
 
 class Unpackable(Exception):
-    """Says in one sentence which object of the cell cannot be sent to another machine."""
+    """Raised if an object of the cell cannot be sent to another machine; the message names it in one sentence."""
 
 
 class Different(Exception):
-    """Says in one sentence which versions of a machine differ from the kernel's."""
+    """Raised if versions of a machine differ from the kernel's; the message names them in one sentence."""
 
 
 @dataclass
@@ -72,9 +73,9 @@ class Parcel:
     def enter(self) -> None:
         """Sets this process's random numbers and switches to those of the sending process."""
         switches = self.process["switches"]
-        for one in (*random_states(), *number_formats()):
-            if one.label in switches:  # the torch that packed may lack one
-                one.write(switches[one.label])
+        for switch in (*random_states(), *number_formats()):
+            if switch.label in switches:  # the torch that packed may lack one
+                switch.write(switches[switch.label])
         # As many threads as there: Ray gives each process as many as the first task that it ran asked for cores.
         torch.set_num_threads(max(min(self.process["threads"], int(usable_cores())), 1))
         torch.set_grad_enabled(self.process["grad"])
@@ -88,13 +89,13 @@ def pack(case: Runner, pickler: type[Any], most_threads: float | None = None) ->
     Args:
         case: case to pack.
         pickler: cloudpickle's class, Ray's own copy of it for Ray.
-        most_threads: most threads for torch there; None = as many as here.
+        most_threads: largest number of threads for torch there; None for as many as here.
 
     Returns:
-        For `unpack`: the contents, and beside them, to be read before them, the versions that packed.
+        The parcel for `unpack`: the contents, and separately the versions that packed them, which are read first.
 
     Raises:
-        Unpackable: if something cannot travel, or the cell is no plain Python.
+        Unpackable: An object cannot be sent, or the cell is not plain Python.
     """
     code = case.made_of if callable(case.made_of) else plain(case.source)
     reach = Reach() if callable(code) else reached(code)
@@ -141,14 +142,14 @@ def unpack(sent: Mapping[str, Any]) -> Parcel:
     here, there = versions(), sent["versions"]
     differing = [name for name in here if here[name] != there[name]]
     if differing:
-        ours, theirs = (" and ".join(f"{name} {one[name]}" for name in differing) for one in (here, there))
+        ours, theirs = (" and ".join(f"{name} {side[name]}" for name in differing) for side in (here, there))
         raise Different(f"{platform.node()} has {ours}, and the kernel {theirs}: install the same versions on both.")
     contents = torch.load(io.BytesIO(sent["contents"]), map_location=_placed, weights_only=False)
     space: dict[str, Any] = contents["mark"].__globals__
     space.update(contents["names"])
     space["__name__"] = contents["own"]
     names = ("name", "run", "process", "allowed")
-    return Parcel(contents["code"], space, *(contents[one] for one in names))
+    return Parcel(contents["code"], space, *(contents[name] for name in names))
 
 
 def plain(source: str) -> str:
@@ -171,7 +172,7 @@ def plain(source: str) -> str:
 def _process(most_threads: float | None) -> dict[str, Any]:
     threads = torch.get_num_threads()
     return {
-        "switches": {one.label: one.read() for one in (*random_states(), *number_formats())},
+        "switches": {switch.label: switch.read() for switch in (*random_states(), *number_formats())},
         "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else [],
         "threads": threads if most_threads is None else min(threads, max(int(most_threads), 1)),
         "grad": torch.is_grad_enabled(),
@@ -179,13 +180,19 @@ def _process(most_threads: float | None) -> dict[str, Any]:
 
 
 def _dumped(value: Any, space: dict[str, Any], reach: Reach, pickler: type[Any]) -> bytes:
+    """Pickles a value in torch's format, without names that the cell binds itself and without loader workers."""
+
     class Pickler(pickler):  # type: ignore[misc]
-        def reducer_override(self, one: Any) -> Any:
-            reduced = super().reducer_override(one)
-            if isinstance(one, types.FunctionType) and one.__globals__ is space and isinstance(reduced, tuple):
+        def reducer_override(self, item: Any) -> Any:
+            reduced = super().reducer_override(item)
+            if isinstance(item, types.FunctionType) and item.__globals__ is space and isinstance(reduced, tuple):
                 return _without_made(reduced, reach)
-            if reduced is NotImplemented and isinstance(one, DataLoader) and one.__dict__.get("_iterator") is not None:
-                return _without_workers(one)
+            if (
+                reduced is NotImplemented
+                and isinstance(item, DataLoader)
+                and item.__dict__.get("_iterator") is not None
+            ):
+                return _without_workers(item)
             return reduced
 
     file = io.BytesIO()
@@ -247,8 +254,8 @@ def _globals_read(value: Any, space: dict[str, Any], seen: set[int]) -> set[str]
         return set()
     seen.add(id(value))
     if isinstance(value, type):
-        functions = [one for one in vars(value).values() if isinstance(one, types.FunctionType)]
-        return set().union(*(_globals_read(one, space, seen) for one in functions))
+        functions = [function for function in vars(value).values() if isinstance(function, types.FunctionType)]
+        return set().union(*(_globals_read(function, space, seen) for function in functions))
     if not isinstance(value, types.FunctionType):
         return _globals_read(type(value), space, seen) if type(value) in space.values() else set()
     if value.__globals__ is not space:

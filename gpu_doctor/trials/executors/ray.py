@@ -1,8 +1,8 @@
 """Starts Ray on this machine for the time of a sweep, or connects to a cluster by its address.
 
-Ray gives out cores by what is asked for, not by what is used: a trial that asked for one core and started eight workers
-would have others beside it, and both would be measured against each other. So a trial asks for the cores of its loop
-and of its loader's workers, and for its GPU. GPU: not yet run on one.
+Ray assigns cores by request, not by use: a trial that requested one core and started eight workers would share its
+cores with other trials, and all their measurements would suffer. So a trial requests the cores of its loop and of its
+loader's workers, and its GPU. GPU: not yet run on one.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ BY_CLIENT: Final = (
 
 
 class Unreachable(Exception):
-    """Says in one sentence why the cluster cannot be used."""
+    """Raised if the cluster cannot be used; the message says why in one sentence."""
 
 
 class RayExecutor:
@@ -82,26 +82,26 @@ class RayExecutor:
         num_gpus: float | None = None,
         resources: Mapping[str, float] | None = None,
     ) -> None:
-        """Nothing is started yet.
+        """Stores the requests without starting anything.
 
         Args:
-            address: of the cluster, as `ray.init` takes it: `auto` for the one that this machine belongs to, or such as
+            address: address of the cluster, as `ray.init` takes it: `auto` for the cluster of this machine, or such as
                 `10.0.0.5:6379`; `local` starts Ray on this machine.
-            num_cpus: cores that a trial asks for, those of its loader's workers included; torch computes on no more
-                threads there. None = one for each worker and, as many as torch has threads here, for the loop (one
-                where the trial has a GPU); at most what the largest machine has.
-            num_gpus: GPUs that a trial asks for; None = 1 where the loop was seen to train on a GPU, else 0. Where it
-                trained on the CPU here and a trial asks for a GPU, its baseline there decides what can be turned.
-            resources: further resources that a trial asks for, such as `{"a100": 1}`.
+            num_cpus: cores that a trial requests, including those of its loader's workers; torch computes on no more
+                threads there. None for one core per worker and, for the loop, one per torch thread here (one if the
+                trial has a GPU), up to the cores of the largest machine.
+            num_gpus: GPUs that a trial requests; None for 1 if the loop was seen to train on a GPU, else 0. If the loop
+                trained on the CPU here and a trial requests a GPU, the baseline there decides what can be turned.
+            resources: further resources that a trial requests, such as `{"a100": 1}`.
 
         Raises:
-            ImportError: if Ray Tune is not installed.
-            ValueError: if what is asked for is negative, or the address is one of Ray's client.
+            ImportError: Ray Tune is not installed.
+            ValueError: A request is negative, or the address is one of Ray's client.
         """
         if missing := no_ray():
             raise ImportError(missing)
-        asked = [one for one in (num_cpus, num_gpus, *(resources or {}).values()) if one is not None]
-        if not all(isinstance(one, (int, float)) and one >= 0 for one in asked):
+        requested = [amount for amount in (num_cpus, num_gpus, *(resources or {}).values()) if amount is not None]
+        if not all(isinstance(amount, (int, float)) and amount >= 0 for amount in requested):
             raise ValueError("num_cpus, num_gpus and the values of resources must be numbers of at least 0.")
         if str(address).startswith("ray://"):
             raise ValueError(BY_CLIENT)
@@ -117,10 +117,10 @@ class RayExecutor:
             stopped: returns True after a Stop, which interrupts Ray's start.
 
         Raises:
-            Unreachable: if Ray does not start, or does not let this process in.
-            KeyboardInterrupt: if its start is interrupted, or stopped.
+            Unreachable: Ray does not start, or rejects this process.
+            KeyboardInterrupt: Ray's start was interrupted or stopped.
         """
-        ray = importlib.import_module("ray")  # its types are its own: taken as Any
+        ray = importlib.import_module("ray")  # typed as Any
         ours = not ray.is_initialized()
         with _quiet_ray():
             if ours:
@@ -139,16 +139,16 @@ class RayExecutor:
         before = _processes()
         how: dict[str, Any] = {"log_to_driver": False, "logging_level": "CRITICAL"}
         if self.address == LOCAL:
-            how |= {"include_dashboard": False, "_node_ip_address": "127.0.0.1"}  # nobody else can reach it
+            how |= {"include_dashboard": False, "_node_ip_address": "127.0.0.1"}  # no other machine can reach it
         try:
-            with _environment(RAY_USAGE_STATS_ENABLED="0"), _on_this_machine_alone(self.address == LOCAL):
+            with _environment(RAY_USAGE_STATS_ENABLED="0"), _listening_locally(self.address == LOCAL):
                 ray.init(address=self.address, **how)
-        except BaseException as error:  # Ray's own failures to start are plain ones too
+        except BaseException as error:  # Ray raises plain exceptions if it fails to start
             with uninterrupted():
                 ray.shutdown()
-                for one in _processes() - before:  # it leaves those of a start that failed
+                for process in _processes() - before:  # Ray leaves the processes of a failed start
                     with suppress(psutil.Error):
-                        one.kill()
+                        process.kill()
             if not isinstance(error, Exception):
                 raise
             raise Unreachable(_why_unreachable(error)) from error
@@ -160,18 +160,18 @@ class RayExecutor:
         """Returns the number of GPUs that a trial requests; `found`: the setup of an earlier run."""
         return self.num_gpus if self.num_gpus is not None else float(found is not None and found.on_gpu)
 
-    def asked(
+    def requested(
         self, found: Setup | None, settings: Settings, machines: Sequence[Mapping[str, float]]
     ) -> dict[str, float]:
         """Returns the resources that a trial of some settings requests, by Ray's names.
 
         Args:
-            found: what a run found of the loop; None before any.
-            settings: of the candidate side; the baseline's are as written.
-            machines: what each machine of the cluster has.
+            found: setup of the loop as a run recorded it; None before any run.
+            settings: settings of the candidate side; the baseline's are as written.
+            machines: resources of each machine of the cluster.
 
         Raises:
-            Unreachable: if no machine has as much.
+            Unreachable: No machine has the resources.
         """
         gpus = self.gpus(found)
         rest = {name: amount for name, amount in {"GPU": gpus, **self.resources}.items() if amount}
@@ -182,25 +182,25 @@ class RayExecutor:
             largest = max((has.get("CPU", 0.0) for has in machines if _holds(has, rest)), default=0.0)
             cpus = float(cores(found, settings, threads))
             cpus = min(cpus, largest) if largest else cpus
-        asked = {"CPU": cpus, **rest}
-        if not any(_holds(has, asked) for has in machines):
-            amounts = ", ".join(f"{formatting.average(amount)} {name}" for name, amount in asked.items())
+        requested = {"CPU": cpus, **rest}
+        if not any(_holds(has, requested) for has in machines):
+            amounts = ", ".join(f"{formatting.average(amount)} {name}" for name, amount in requested.items())
             raise Unreachable(
-                f"No machine of the cluster has {amounts}, which a trial asks for: give RayExecutor less (num_cpus=, "
-                "num_gpus=, resources=), or start such a machine."
+                f"No machine of the cluster has {amounts}, which a trial requests: lower the request of RayExecutor "
+                "(num_cpus=, num_gpus=, resources=), or start such a machine."
             )
-        return asked
+        return requested
 
 
 def cores(found: Setup | None, settings: Settings, threads: int) -> int:
-    """Returns the cores that a trial keeps busy: the loop's, and one for each worker of its loader.
+    """Returns the cores that a trial keeps busy: those of the loop, and one for each worker of its loader.
 
     Args:
-        found: what a run found of the loop, None before any.
-        settings: of the candidate side; the baseline's are as written, and the two run one after the other.
-        threads: that the loop computes with: one where a GPU computes.
+        found: setup of the loop as a run recorded it; None before any run.
+        settings: settings of the candidate side; the baseline's are as written, and the two run in turns.
+        threads: threads with which the loop computes; one if a GPU computes.
     """
-    written = max((one.num_workers for one in meant(found)), default=0) if found is not None else 0
+    written = max((loader.num_workers for loader in meant(found)), default=0) if found is not None else 0
     sides: tuple[Settings, ...] = (settings, {})
     return max(_whole(side.get("threads"), threads) + _whole(side.get("num_workers"), written) for side in sides)
 
@@ -210,8 +210,8 @@ def _whole(value: Any, usual: int) -> int:
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else usual
 
 
-def _holds(has: Mapping[str, float], asked: Mapping[str, float]) -> bool:
-    return all(has.get(name, 0.0) >= amount for name, amount in asked.items())
+def _holds(has: Mapping[str, float], requested: Mapping[str, float]) -> bool:
+    return all(has.get(name, 0.0) >= amount for name, amount in requested.items())
 
 
 def _why_unreachable(error: Exception) -> str:
@@ -229,33 +229,33 @@ def _why_unreachable(error: Exception) -> str:
 def _processes() -> set[psutil.Process]:
     """Returns Ray's child processes of this process."""
     found = set()
-    for one in psutil.Process().children(recursive=True):
+    for process in psutil.Process().children(recursive=True):
         with suppress(psutil.Error):
-            if any("/ray/" in Path(word).as_posix() for word in one.cmdline()):
-                found.add(one)
+            if any("/ray/" in Path(word).as_posix() for word in process.cmdline()):
+                found.add(process)
     return found
 
 
 @contextmanager
 def _interrupted_by(stopped: Callable[[], bool]) -> Iterator[None]:
-    """Lets a Stop interrupt the main thread, once; on another one nothing can."""
+    """Lets a Stop interrupt the main thread, once. Another thread cannot be interrupted."""
     over = threading.Event()
 
-    def look() -> None:
+    def watch() -> None:
         while not over.wait(STOP_LOOK_S):
             if stopped():
                 interrupt_main()
                 return
 
-    looking = threading.Thread(target=look, name="gpu_doctor-stop", daemon=True)
+    watching = threading.Thread(target=watch, name="gpu_doctor-stop", daemon=True)
     if threading.current_thread() is threading.main_thread():
-        looking.start()
+        watching.start()
     try:
         yield
     finally:
         over.set()
-        if looking.ident is not None:
-            looking.join()
+        if watching.ident is not None:
+            watching.join()
 
 
 @contextmanager
@@ -274,14 +274,14 @@ def _environment(**values: str) -> Iterator[None]:
 
 
 @contextmanager
-def _on_this_machine_alone(asked: bool) -> Iterator[None]:
+def _listening_locally(requested: bool) -> Iterator[None]:
     """Makes a local Ray listen on this machine alone, as it does by itself on macOS and Windows."""
-    constants = importlib.import_module("ray._private.ray_constants") if asked else None
+    constants = importlib.import_module("ray._private.ray_constants") if requested else None
     before = getattr(constants, REACHABLE, None)
     if before:
         setattr(constants, REACHABLE, False)
     try:
-        with _environment(**({"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"} if asked else {})):
+        with _environment(**({"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"} if requested else {})):
             yield
     finally:
         if before:
@@ -292,8 +292,8 @@ def _on_this_machine_alone(asked: bool) -> Iterator[None]:
 def _quiet_ray() -> Iterator[None]:
     """Keeps Ray from printing inside the context: the sweep's table has the results.
 
-    Beside its logger, Ray prints on a thread of its own what its machines report, such as a process that ended, also
-    where it is told not to print what processes write.
+    Besides its logger, Ray prints reports of its machines on its own thread, such as a process that ended, even if it
+    is configured not to print the output of processes.
     """
     logger, worker = logging.getLogger("ray"), importlib.import_module("ray._private.worker")
     level, prints = logger.level, getattr(worker, PRINTS, None)

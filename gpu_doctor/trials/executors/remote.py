@@ -1,4 +1,4 @@
-"""One combination of a sweep on a machine of the cluster: Ray Tune asks for pair after pair, and gets recordings back.
+"""Runs one combination of a sweep on a machine of the cluster: Ray Tune requests pairs and gets recordings back.
 
 Baseline and candidate run next to each other in one process, from the same state, so that a figure compares settings
 and never machines.
@@ -29,22 +29,22 @@ from gpu_doctor.trials.runner import Aside, Runner
 from gpu_doctor.trials.snapshot.tensors import SnapshotTooLarge
 
 METRIC: Final = "relative_samples_per_s"
-"""Samples per second over those of the code as written, which ran next to it on the same machine: a slow machine must
-not make its settings look slow."""
+"""Name of the metric: samples per second over those of the code as written, which ran next to it on the same machine. A
+slow machine must not make its settings look slow."""
 WARM_STEPS: Final = 5
-"""Steps as written before the first pair of a process, so that no baseline pays for what is only slow once."""
+"""Steps as written before the first pair of a process, so that no baseline includes the cost of a first run."""
 
 
 class Pairs(tune.Trainable):
-    """One combination; an iteration is a pair of runs. A process may be given one combination after another."""
+    """One combination of a sweep, with a pair of runs per iteration. A process may run several combinations in turn."""
 
     def __init__(self, *given: Any, **named: Any) -> None:
         """Sets up the combination when Ray Tune calls it."""
-        self._folder = Path.cwd()  # Tune changes into a folder of its own: the cell's paths would lead elsewhere
+        self._folder = Path.cwd()  # Tune changes the directory, which would break the cell's relative paths
         super().__init__(*given, **named)
 
     def setup(self, config: dict[str, Any], sent: Mapping[str, Any] | None = None) -> None:
-        """Unpacks what was sent, once in a process; what goes wrong is the answer of the first iteration."""
+        """Unpacks the parcel, once per process; an error becomes the result of the first iteration."""
         os.chdir(self._folder)
         assert sent is not None
         self._around = ExitStack()
@@ -61,7 +61,7 @@ class Pairs(tune.Trainable):
             self._begin(config)
 
     def reset_config(self, config: dict[str, Any]) -> bool:
-        """Goes on with another combination."""
+        """Continues with another combination."""
         os.chdir(self._folder)
         self._around.close()
         self._answer = {}
@@ -69,7 +69,7 @@ class Pairs(tune.Trainable):
         return True
 
     def step(self) -> dict[str, Any]:
-        """Runs one pair; the result is `done` when another is not worth its time."""
+        """Runs one pair; the result is `done` if another pair is not worth its time."""
         if self._answer:
             return {**self._answer, "decided": True, "done": True}
         rounds, made = self._rounds, len(self._rounds.candidates)
@@ -79,11 +79,11 @@ class Pairs(tune.Trainable):
             done = not going or len(rounds.candidates) >= MOST_PAIRS
             if done:
                 self._around.close()
-        # The kernel's own state was never touched: what could not be put back here is only said of these runs.
-        lost = [f"On the cluster's machine: {one}" for one in self._aside.lost] if done else []
+        # The kernel's own state was never touched: a note says what could not be restored on this machine.
+        lost = [f"On the cluster's machine: {clause}" for clause in self._aside.lost] if done else []
         return {
-            "bases": [_packed(one, ()) for one in rounds.bases[first:]],
-            "candidates": [_packed(one, lost) for one in rounds.candidates[made:]],
+            "bases": [_packed(clause, ()) for clause in rounds.bases[first:]],
+            "candidates": [_packed(clause, lost) for clause in rounds.candidates[made:]],
             "decided": done,
             "done": done,
             **_metric(rounds),
@@ -95,7 +95,7 @@ class Pairs(tune.Trainable):
             self._around.close()
 
     def _begin(self, config: Mapping[str, Any]) -> None:
-        """Keeps the state from which every run of the combination begins."""
+        """Stores the state from which every run of the combination begins."""
         self._settings: Settings = config["combination"]["settings"]
         self._steps, self._seconds = int(config["steps"]), float(config["seconds"])
         self._parcel.enter()
@@ -108,14 +108,14 @@ class Pairs(tune.Trainable):
         self._rounds = self._aside.rounds()
 
     def _warmed(self) -> bool:
-        """Runs the code as written for a few steps, once in a process; false if it fails, which is the answer then."""
+        """Runs the code as written for a few steps, once per process; returns False if it fails."""
         if self._warm:
             return True
         rounds, self._warm = self._rounds, True
         seconds = BLOCK_SHARE * self._seconds
         went_well = rounds.side({}, "baseline", min(self._steps, WARM_STEPS), seconds, rounds.bases)
         if went_well:
-            if not self._case.recordings:  # what can be turned is told by a run as written
+            if not self._case.recordings:  # a run as written determines what can be turned
                 self._case.recordings.append(rounds.bases[-1])
             rounds.bases.clear()
         return went_well
@@ -141,9 +141,9 @@ def _metric(rounds: Rounds) -> dict[str, float]:
 
 
 def _packed(recording: Recording, notes: Sequence[str]) -> str:
-    """A recording with what else is to be known of it, as text: Tune keeps it as JSON."""
-    told = replace(recording, notes=(*recording.notes, *notes))
-    return base64.b64encode(as_bytes(told)).decode("ascii")
+    """Returns a recording with further notes as text, because Tune stores it as JSON."""
+    noted = replace(recording, notes=(*recording.notes, *notes))
+    return base64.b64encode(as_bytes(noted)).decode("ascii")
 
 
 def _not_rebuilt(error: Exception) -> str:
@@ -160,7 +160,7 @@ def _not_rebuilt(error: Exception) -> str:
 
 @contextmanager
 def acting_as_main(namespace: dict[str, Any]) -> Iterator[None]:
-    """Lets `__main__` be the notebook for a while, as its classes say: loader workers send their instances by name."""
+    """Makes `__main__` the notebook for the duration, because loader workers pickle its classes by that name."""
     if namespace.get("__name__") != "__main__":
         yield
         return

@@ -1,4 +1,4 @@
-"""A grid of settings on Ray Tune: a grid search that ASHA cuts short where others are faster, and a callback."""
+"""Runs a grid of settings on Ray Tune: a grid search in which ASHA stops slow combinations early, and a callback."""
 
 from __future__ import annotations
 
@@ -23,33 +23,38 @@ from gpu_doctor.trials.rounds import FEWEST_PAIRS, MOST_PAIRS
 from gpu_doctor.trials.runner import Runner
 
 REDUCTION: Final = 3
-"""ASHA's own: of the combinations that come to a rung, about this part goes on to three times as many pairs."""
+"""Reduction factor of ASHA: about one in so many combinations that reach a rung goes on to three times the pairs."""
 LOOK_S: Final = 0.1
-"""A Stop is looked for so often."""
+"""Seconds between two checks for Stop."""
 
 
 class Ended(Exception):
-    """Stop was asked for: ends Tune's loop, which ends its processes."""
+    """Raised after a Stop to end Tune's loop, which ends its processes."""
 
 
 class Watch(tune.Callback):
-    """Follows Tune's trials: gives each entry its recordings, and ends them all after a Stop."""
+    """A callback that follows Tune's trials: gives each entry its recordings, and ends all trials after a Stop."""
 
     def __init__(self, entries: Sequence[race.Entry], changed: Callable[[], None]) -> None:
-        """`changed` is called on Tune's thread after each piece of news."""
+        """Starts to follow some entries.
+
+        Args:
+            entries: combinations of the sweep.
+            changed: called on Tune's thread after each change.
+        """
         self._entries, self._changed = entries, changed
         self.ended = threading.Event()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Watch:
-        """Tune copies its arguments; the news is wanted here."""
+        """Returns itself: Tune copies its arguments, but this object must receive the events."""
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Tune writes its arguments to a file, so that a run may be taken up again; a sweep is not."""
+        """Pickles as an empty callback: Tune saves its arguments to resume a run, which a sweep never does."""
         return tune.Callback, ()
 
     def on_step_begin(self, iteration: int, trials: list[Any], **info: Any) -> None:
-        """Looks for a Stop, several times a second."""
+        """Ends all trials after a Stop; Tune calls it several times a second."""
         if not self.ended.is_set():
             return
         for actor in (trial.temporary_state.ray_actor for trial in trials):
@@ -58,24 +63,24 @@ class Watch(tune.Callback):
         raise Ended
 
     def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        """A machine has begun with a combination."""
+        """Marks a combination as running."""
         self._entry(trial).running = True
         self._changed()
 
     def on_trial_result(
         self, iteration: int, trials: list[Any], trial: Any, result: Mapping[str, Any], **info: Any
     ) -> None:
-        """A pair has come back, or why there is none."""
+        """Adds the recordings of a pair to its entry, or the reason why there are none."""
         entry = self._entry(trial)
         entry.bases += _recordings(result.get("bases", ()))
         entry.candidates += _recordings(result.get("candidates", ()))
         entry.refusal, entry.failure = result.get("refusal", ""), result.get("failure", "")
         entry.seconds = float(result["time_total_s"])
-        entry.going = not result["decided"]  # its `done` is set by ASHA too
+        entry.going = not result["decided"]  # ASHA also sets its `done`
         self._changed()
 
     def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        """A combination is decided, or given up by ASHA."""
+        """Marks a combination as ended: it was decided, or ASHA stopped it early."""
         entry = self._entry(trial)
         if entry.going:
             pairs = formatting.count(len(entry.candidates), "pair")
@@ -84,7 +89,7 @@ class Watch(tune.Callback):
         self._changed()
 
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        """A combination's process is gone."""
+        """Marks a combination as failed, because its process is gone."""
         entry = self._entry(trial)
         entry.failure, entry.failed_as = _lost(_error_of(trial))
         entry.going = entry.running = False
@@ -105,22 +110,22 @@ def tuned(
     steps: int,
     seconds: float,
 ) -> None:
-    """Tries entries on the Ray that is connected; they have their recordings, and what failed, afterwards.
+    """Tries entries on the connected Ray and fills in their recordings and failures.
 
-    Tune runs on a thread of its own, so that a Stop and an interrupt end it at once; none is left behind.
+    Tune runs on its own thread, so that a Stop or an interrupt ends it at once; the thread has ended on return.
 
     Args:
-        case: is told of the progress, and asked whether it was stopped.
-        entries: the combinations; of several, ASHA gives up what is slower than others.
-        sent: what `pack` made.
-        resources: what each of them asks for.
-        changed: called after each piece of news, on Tune's thread.
-        steps: of one side of one pair.
-        seconds: to measure in one combination.
+        case: case that shows the progress and knows of a Stop.
+        entries: combinations; ASHA stops those early that are slower than others.
+        sent: parcel made by `pack`.
+        resources: resources that each entry requests.
+        changed: called after each change, on Tune's thread.
+        steps: steps of one side of a pair.
+        seconds: time limit of a combination's trial.
 
     Raises:
-        KeyboardInterrupt: if it is interrupted, after all processes were ended.
-        Exception: whatever Tune itself raises.
+        KeyboardInterrupt: The sweep was interrupted; all processes have ended.
+        Exception: Any error of Tune itself.
     """
     watch = Watch(entries, changed)
     raised: list[BaseException] = []
@@ -161,16 +166,16 @@ def _tuner(
     steps: int,
     seconds: float,
 ) -> Any:
-    bundles = [dict(one) for one in resources]  # travels with the class: nothing of the entries may
+    bundles = [dict(bundle) for bundle in resources]  # sent with the class, which must not refer to the entries
 
-    def asked(config: Mapping[str, Any]) -> Any:
+    def requested(config: Mapping[str, Any]) -> Any:
         return tune.PlacementGroupFactory([bundles[config["combination"]["number"]]])
 
     several: dict[str, Any] = {"grace_period": FEWEST_PAIRS, "reduction_factor": REDUCTION}
     asha = ASHAScheduler(metric=METRIC, mode="max", max_t=MOST_PAIRS, **several)
     grid = [{"number": number, "settings": dict(entry.settings)} for number, entry in enumerate(entries)]
     return tune.Tuner(
-        tune.with_resources(tune.with_parameters(Pairs, sent=sent), asked),
+        tune.with_resources(tune.with_parameters(Pairs, sent=sent), requested),
         param_space={"steps": steps, "seconds": seconds, "combination": tune.grid_search(grid)},
         tune_config=tune.TuneConfig(scheduler=asha, reuse_actors=True),
         run_config=tune.RunConfig(
@@ -189,7 +194,7 @@ def _progress(entries: Sequence[race.Entry]) -> str:
 
 
 def _recordings(files: Sequence[str]) -> list[Recording]:
-    return [of_bytes(base64.b64decode(one)) for one in files]
+    return [of_bytes(base64.b64decode(file)) for file in files]
 
 
 def _error_of(trial: Any) -> Exception | None:
@@ -197,7 +202,7 @@ def _error_of(trial: Any) -> Exception | None:
     try:
         with Path(trial.pickled_error_file).open("rb") as file:
             found: Exception = ray.cloudpickle.load(file)
-    except Exception:  # there is none, or it cannot be made again here
+    except Exception:  # there is no file, or the error cannot be unpickled here
         return None
     return found
 

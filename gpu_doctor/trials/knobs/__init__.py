@@ -1,6 +1,6 @@
-"""The shelf of knobs: the explicit list of what can be turned for one run, and the one place where they are turned.
+"""The shelf of knobs: the explicit list of what can be turned for one run, and the only place that turns them.
 
-None brings in torch before it is turned: a replay offers the knobs where there is none.
+No knob imports torch before it is turned: a replay offers the knobs without torch.
 """
 
 from __future__ import annotations
@@ -49,20 +49,20 @@ _SHELF: Final = (
     *(num_workers, batch_size, amp, pin_memory, persistent_workers, prefetch_factor),
     *(channels_last, compiling, fused_optimizer, tf32, cudnn_benchmark, threads),
 )
-"""Every knob's file, in the order in which they are shown and turned: workers before what acts on workers only."""
-KNOBS: Final[KnobTable] = {one.KNOB.name: one.KNOB for one in _SHELF}
+"""Modules of all knobs, in the order in which they are shown and turned: workers before the knobs that need workers."""
+KNOBS: Final[KnobTable] = {module.KNOB.name: module.KNOB for module in _SHELF}
 BOUNDS: Final[KnobTable] = {cached_data.KNOB.name: cached_data.KNOB}
-"""What measures a bound and is offered for itself alone, see `Knob.bounds_only`."""
+"""Knobs that measure a bound and are offered alone, see `Knob.bounds_only`."""
 IDEAL_LOADER: Final[Settings] = {cached_data.KNOB.name: cached_data.CACHED}
-"""Settings under which every batch is there already: the ceiling of what any loader can give."""
+"""Settings under which every batch is already in memory: the ceiling of any loader."""
 _ALL: Final[KnobTable] = {**KNOBS, **BOUNDS}
 
 
 def known(name: str) -> Knob:
-    """Returns the knob of this name.
+    """Returns the knob of a name.
 
     Raises:
-        Refused: if there is none; the message names the nearest one and all that there are.
+        Refused: There is no such knob; the message names the most similar knob and lists all.
     """
     if name in _ALL:
         return _ALL[name]
@@ -71,12 +71,15 @@ def known(name: str) -> Knob:
 
 
 def as_settings(given: Settings | None) -> dict[str, SettingValue]:
-    """A copy of settings that a person gave in Python; None is none.
+    """Checks and copies settings that the user gave in Python.
 
-    A number of numpy or of torch becomes Python's own: it is shown, compared, and written into the user's code.
+    Numbers of numpy and torch become Python's own, because they are shown, compared, and written into the user's code.
+
+    Args:
+        given: settings; None for none.
 
     Raises:
-        TypeError: if they are no mapping, or a key is no text.
+        TypeError: The settings are not a mapping, or a key is not a string.
     """
     if given is not None and not isinstance(given, Mapping):
         raise TypeError(f"Settings are a dict of knobs and values, such as {{'num_workers': 4}}, not {given!r:.60}.")
@@ -92,10 +95,10 @@ def _plain(value: Any) -> Any:
 
 
 def meant(settings: Settings, setup: Setup) -> dict[str, Knob]:
-    """The knobs of settings, whose values they have; whether the loop can honour them is another question.
+    """Returns the knobs of some settings, after checking names and values, but not whether the loop supports them.
 
     Raises:
-        Refused: if a name is unknown, or a value is none of the knob's nor the one that was found as written.
+        Refused: A name is unknown, or a value is neither one of the knob's nor the value as written.
     """
     knobs = {name: known(name) for name in settings}
     for name, knob in knobs.items():
@@ -105,10 +108,10 @@ def meant(settings: Settings, setup: Setup) -> dict[str, Knob]:
 
 
 def _check_value(knob: Knob, value: SettingValue) -> None:
-    """Lets a value pass that the knob has.
+    """Checks that a knob has a value.
 
     Raises:
-        Refused: in the knob's own words.
+        Refused: It does not have the value; the message is the knob's own.
     """
     try:
         meant = knob.parsed(str(value))
@@ -119,26 +122,30 @@ def _check_value(knob: Knob, value: SettingValue) -> None:
 
 
 def allow(settings: Settings, setup: Setup) -> None:
-    """Lets settings pass that can be honoured for the loop of `setup` (an empty setup: nothing was found out yet).
+    """Checks that a loop supports some settings.
+
+    Args:
+        settings: settings to check.
+        setup: setup of the loop; an empty setup if nothing is known yet.
 
     Raises:
-        Refused: if a name is unknown, or a value is none of the knob's or cannot be honoured.
+        Refused: A name is unknown, or a value is not one of the knob's, or the loop does not support it.
     """
     knobs = meant(settings, setup)
     for name, knob in knobs.items():
         others = {other: value for other, value in settings.items() if other != name}
         then = _with_loaders(setup, others)
-        if settings[name] != knob.found(then) and (said := knob.reason(settings[name], then)):
-            raise Refused(said)
+        if settings[name] != knob.found(then) and (refusal := knob.reason(settings[name], then)):
+            raise Refused(refusal)
 
 
 def unturnable(settings: Settings, setup: Setup, reasons: Mapping[str, str] | None) -> str:
-    """Returns why a setting acts by lines of the code alone, and they are not there; empty if all settings act.
+    """Returns why a setting cannot act: it acts through lines of code that the cell does not have; '' if all can act.
 
     Args:
-        settings: of names that are known.
-        setup: as it was found.
-        reasons: of the settings that the text which runs does not have, why; None = it has none of them.
+        settings: settings with known names.
+        setup: setup of the loop as it was recorded.
+        reasons: settings that the running text does not have, with the reason; None if it has none of the settings.
     """
     for name, value in settings.items():
         if not known(name).lines_only or known(name).is_noop(value, setup):
@@ -151,28 +158,28 @@ def unturnable(settings: Settings, setup: Setup, reasons: Mapping[str, str] | No
 
 @contextmanager
 def turned(settings: Settings, scope: TrialScope) -> Iterator[None]:
-    """Turns the knobs of `settings` that the text does not have for the duration of the context, then puts all back.
+    """Turns the knobs whose settings the text does not have for the duration of the context, then restores everything.
 
     Raises:
-        Refused: before anything was changed, as `allow`; out of the user's loop, if a loader, model or optimizer shows
-            up that cannot.
+        Refused: The loop does not support the settings; raised before anything is changed. A loader, model or optimizer
+            that appears later and does not support them raises it out of the user's loop.
     """
     allow(settings, scope.setup)
-    if said := unturnable(settings, scope.setup, scope.reasons):
-        raise Refused(said)
+    if refusal := unturnable(settings, scope.setup, scope.reasons):
+        raise Refused(refusal)
     with ExitStack() as stack:
         for name, knob in _ALL.items():
-            asked = knob.lines_only or knob.is_switch or scope.reasons is None or name in scope.reasons
-            if name in settings and asked and not knob.is_noop(settings[name], scope.setup):
+            needed = knob.lines_only or knob.is_switch or scope.reasons is None or name in scope.reasons
+            if name in settings and needed and not knob.is_noop(settings[name], scope.setup):
                 stack.enter_context(knob.turned(settings[name], scope))
         yield
 
 
 def parse_assignments(assignments: Iterable[str]) -> dict[str, SettingValue]:
-    """Settings from texts such as `num_workers=4`.
+    """Parses settings from texts such as `num_workers=4`.
 
     Raises:
-        ValueError: one sentence that names the right form.
+        ValueError: A text is wrong; the message is one sentence that names the right form.
     """
     settings: dict[str, SettingValue] = {}
     for assignment in assignments:
@@ -190,11 +197,13 @@ def parse_assignments(assignments: Iterable[str]) -> dict[str, SettingValue]:
 
 
 def _with_loaders(setup: Setup, settings: Settings) -> Setup:
-    """The setup as it will be once its loaders are turned: what acts on workers or pinned batches is asked about it."""
+    """Returns the setup as it will be under some settings, which knobs that need workers or pinned batches check."""
     then: dict[str, Any] = {}
     if "num_workers" in settings:
         then["num_workers"] = int(settings["num_workers"])
     if "pin_memory" in settings:
         then["pin_memory"] = bool(settings["pin_memory"])
-    loaders = tuple(dataclasses.replace(one, **then) if one.role == "training" else one for one in setup.loaders)
+    loaders = tuple(
+        dataclasses.replace(loader, **then) if loader.role == "training" else loader for loader in setup.loaders
+    )
     return dataclasses.replace(setup, loaders=loaders)

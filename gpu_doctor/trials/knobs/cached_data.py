@@ -92,9 +92,9 @@ def _replaying(setup: Setup) -> Iterator[None]:
     from gpu_doctor.trials.side_effects.leftover_workers import shut_down
 
     pull = _BaseDataLoaderIter.__next__  # as it is before the run's taps: to fill the memory is no part of the loop
-    stems = {one.stem for one in meant(setup)}
-    others = {one.key for one in setup.loaders} - {one.key for one in meant(setup)}
-    lengths = {one.key: one.batches for one in setup.loaders}
+    stems = {loader.stem for loader in meant(setup)}
+    others = {loader.key for loader in setup.loaders} - {loader.key for loader in meant(setup)}
+    lengths = {loader.key: loader.batches for loader in setup.loaders}
     ordinals, held = loaders.Ordinals(), dict[str, Replayed]()
 
     def iterate(original: Callable[[Any], Any]) -> Callable[[Any], Any]:

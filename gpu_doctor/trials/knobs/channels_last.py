@@ -15,7 +15,7 @@ from gpu_doctor.trials.knobs.knob import NO_MODEL, TrialScope
 from gpu_doctor.trials.knobs.on_off import OnOffKnob
 
 WRAPPERS: Final = ("FullyShardedDataParallel", "DistributedDataParallel")
-"""They have laid the weights or gradients out in flat memory already."""
+"""Wrappers that hold weights or gradients in flat memory."""
 CONVOLUTIONS: Final = ("Conv2d", "ConvTranspose2d", "LazyConv2d")
 NO_CONVOLUTION: Final = "The trained model has no 2D convolutions, so the layout makes no difference."
 
@@ -65,7 +65,7 @@ class ChannelsLast(OnOffKnob):
 
     def draws_anew(self, setup: Setup) -> bool:
         """See `Knob`: dropout draws another mask."""
-        return any("Dropout" in one for one in setup.layers)
+        return any("Dropout" in layer for layer in setup.layers)
 
     @contextmanager
     def turned(self, value: SettingValue, scope: TrialScope) -> Iterator[None]:
@@ -75,13 +75,13 @@ class ChannelsLast(OnOffKnob):
         from gpu_doctor.capture.describe import named
 
         modules = named(scope.namespace, torch.nn.Module)
-        held = [one for module in modules for one in (*module.parameters(), *module.buffers())]
-        first = [one for one in held if not torch.nn.parameter.is_lazy(one) and one.is_contiguous()]
+        held = [tensor for module in modules for tensor in (*module.parameters(), *module.buffers())]
+        first = [tensor for tensor in held if not torch.nn.parameter.is_lazy(tensor) and tensor.is_contiguous()]
         try:
             yield
         finally:
-            for one in first:
-                one.data = one.data.contiguous()
+            for tensor in first:
+                tensor.data = tensor.data.contiguous()
 
     def code(self, value: SettingValue, setup: Setup) -> str:
         """See `Knob`."""

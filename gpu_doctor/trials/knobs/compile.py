@@ -72,7 +72,7 @@ class Compile(OnOffKnob):
 
     def draws_anew(self, setup: Setup) -> bool:
         """See `Knob`: dropout draws another mask."""
-        return any("Dropout" in one for one in setup.layers)
+        return any("Dropout" in layer for layer in setup.layers)
 
     @contextmanager
     def turned(self, value: SettingValue, scope: TrialScope) -> Iterator[None]:
@@ -84,7 +84,10 @@ class Compile(OnOffKnob):
         from gpu_doctor.capture.describe import named
 
         modules = named(scope.namespace, import_module("torch").nn.Module)
-        kept = [(vars(one), {name: vars(one)[name] for name in _COMPILED if name in vars(one)}) for one in modules]
+        kept = [
+            (vars(module), {name: vars(module)[name] for name in _COMPILED if name in vars(module)})
+            for module in modules
+        ]
         before = _graphs()
         try:
             yield
@@ -133,9 +136,9 @@ def unsupported(device: str) -> str:
     if device == "cpu":
         named = os.environ.get("CXX", "").split()
         usual = ("cl",) if sys.platform == "win32" else ("g++", "clang++")
-        found = any(shutil.which(one) for one in (named[:1] or usual))
+        found = any(shutil.which(compiler) for compiler in (named[:1] or usual))
         return "" if found else NO_COMPILER
     if find_spec("triton") is None:
         return "torch.compile needs Triton for the GPU, and it is not installed."
-    known = [one.capability[0] for one in cuda_devices() if one.capability is not None]
+    known = [device.capability[0] for device in cuda_devices() if device.capability is not None]
     return "torch.compile needs a GPU from compute capability 7.0 on." if known and max(known) < CAPABILITY else ""

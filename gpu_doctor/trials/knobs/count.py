@@ -15,7 +15,7 @@ a slip of the finger (`num_workers=100000`) must not take the machine down."""
 
 
 class CountKnob(Knob):
-    """What knobs that count share; see `Knob` for what each of them says itself."""
+    """The base class of knobs whose values are whole numbers."""
 
     kind: type[int] = int
     least: int = 1
@@ -27,7 +27,7 @@ class CountKnob(Knob):
 
     def choices(self, setup: Setup) -> tuple[Choice, ...]:
         """See `Knob`."""
-        return tuple(choice(self, one, str(one), setup) for one in sorted(set(self.counts(setup))))
+        return tuple(choice(self, value, str(value), setup) for value in sorted(set(self.counts(setup))))
 
     def parsed(self, text: str) -> int:
         """See `Knob`."""

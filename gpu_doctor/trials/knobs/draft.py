@@ -13,16 +13,16 @@ class Draft:
     """The user's cells, the run's setup and the notes that a knob's `edit` works on."""
 
     def __init__(self, cells: Cells, setup: Setup) -> None:
-        """Nothing is changed: edits are gathered.
+        """Starts without edits; the cells themselves are never changed.
 
         Args:
-            cells: those that were run.
-            setup: what a run as written found.
+            cells: cells that were run.
+            setup: setup that a run as written recorded.
         """
         self.cells, self.setup = cells, setup
         self.loop = LoopLines(cells)
         self.notes: list[str] = []
-        """Sentences for the person who takes the change."""
+        """Sentences for the user who applies the change."""
         self.loaders = LoaderLines(cells, setup, self.notes)
 
     @property

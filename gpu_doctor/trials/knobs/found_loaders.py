@@ -7,8 +7,8 @@ from gpu_doctor.recording import LoaderSetup, Setup
 
 def meant(setup: Setup) -> list[LoaderSetup]:
     """The loaders that the loop trains from; where none is known to train, those that do not evaluate."""
-    training = [one for one in setup.loaders if one.role == "training"]
-    return training or [one for one in setup.loaders if one.role != "evaluation"]
+    training = [loader for loader in setup.loaders if loader.role == "training"]
+    return training or [loader for loader in setup.loaders if loader.role != "evaluation"]
 
 
 def trained_from(setup: Setup) -> LoaderSetup | None:

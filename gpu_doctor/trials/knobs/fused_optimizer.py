@@ -27,7 +27,7 @@ class FusedOptimizer(OnOffKnob):
     def found(self, setup: Setup) -> bool | None:
         """See `Knob`."""
         facts = setup.optimizer_facts
-        return all(one.fused is True for one in facts) if facts else None
+        return all(fact.fused is True for fact in facts) if facts else None
 
     def reason(self, value: SettingValue, setup: Setup) -> str:
         """See `Knob`."""
@@ -38,7 +38,7 @@ class FusedOptimizer(OnOffKnob):
         if not value:
             return ""
         if setup.optimizer_facts is not None:
-            fits = any(one.can_fuse or one.fused for one in setup.optimizer_facts)
+            fits = any(fact.can_fuse or fact.fused for fact in setup.optimizer_facts)
         else:
             fits = any(name in FUSABLE for name in setup.optimizers)
         if fits:
@@ -54,7 +54,7 @@ class FusedOptimizer(OnOffKnob):
 
     def code(self, value: SettingValue, setup: Setup) -> str:
         """See `Knob`."""
-        name = next((one for one in setup.optimizers if one in FUSABLE), "AdamW")
+        name = next((class_name for class_name in setup.optimizers if class_name in FUSABLE), "AdamW")
         return f"optimizer = torch.optim.{name}(model.parameters(), ..., fused={bool(value)})"
 
     def edit(self, settings: Settings, draft: Draft) -> Edits:
@@ -69,10 +69,10 @@ def _written(draft: Draft, value: bool) -> Edits:
     """`fused=` in the calls that make the optimizers."""
     found: dict[Slot, str] = {}
     for made in optimizer_makers(draft.cells, draft.setup.optimizers):
-        one = slot(made, "fused")
-        if one.kind == HIDDEN:
-            raise NotPlaced(f"The optimizer of {one.site.place} does not take fused=... as a keyword.")
-        found[one] = repr(value)
+        found_slot = slot(made, "fused")
+        if found_slot.kind == HIDDEN:
+            raise NotPlaced(f"The optimizer of {found_slot.site.place} does not take fused=... as a keyword.")
+        found[found_slot] = repr(value)
         each = slot(made, "foreach")
         if value and each.kind == REPLACE:
             found[each] = "None"  # torch takes one of the two

@@ -30,8 +30,10 @@ class Fusing:
 
     def turn(self, optimizer: Optimizer) -> None:
         """Turns the groups of an optimizer that are not turned yet; cheap where all are."""
-        groups = [one for one in optimizer.param_groups if bool(one.get("fused")) is not self._value]
-        if not groups or any(optimizer is one for one in self._left):
+        groups = [
+            param_group for param_group in optimizer.param_groups if bool(param_group.get("fused")) is not self._value
+        ]
+        if not groups or any(optimizer is other for other in self._left):
             return
         if self._value and (not optimizer_facts(optimizer).can_fuse or _is_sparse(optimizer)):
             self._left.append(optimizer)
@@ -54,8 +56,8 @@ class Fusing:
 
 
 def _is_sparse(optimizer: Optimizer) -> bool:
-    owned = (one for group in optimizer.param_groups for one in group["params"])
-    return any(one.grad is not None and one.grad.is_sparse for one in owned)
+    owned = (parameter for group in optimizer.param_groups for parameter in group["params"])
+    return any(parameter.grad is not None and parameter.grad.is_sparse for parameter in owned)
 
 
 def _move_steps(optimizer: Optimizer, group: dict[str, Any]) -> None:
@@ -85,8 +87,8 @@ def fused(value: bool, scope: TrialScope) -> Iterator[None]:
             patches.wrap(Optimizer, "__init__", make)
             before = register_optimizer_step_pre_hook(lambda optimizer, *_: fusing.turn(optimizer))
             patches.hook("optimizer step pre-hook (fused_optimizer)", before.remove)
-            for one in named(scope.namespace, Optimizer):
-                fusing.turn(one)
+            for found_optimizer in named(scope.namespace, Optimizer):
+                fusing.turn(found_optimizer)
             yield
     finally:
         fusing.restore()

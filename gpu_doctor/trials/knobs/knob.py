@@ -19,12 +19,12 @@ NO_MODEL: Final = "No torch optimizer stepped, so the trained model is not known
 
 
 class Refused(Exception):
-    """A knob cannot honour a value; the message is the reason, in one sentence that says what to do instead."""
+    """Raised if a value cannot be used; the message is the reason, in one sentence that says what to do instead."""
 
 
 @dataclass(frozen=True)
 class Choice:
-    """One value a person may pick; `refusal` says why not, in one sentence, where it cannot be honoured."""
+    """A value that a knob offers; if it cannot be used, `refusal` says why in one sentence."""
 
     value: SettingValue
     label: str
@@ -38,16 +38,16 @@ class TrialScope:
     namespace: dict[str, Any]
     setup: Setup = field(default_factory=Setup)
     reasons: Mapping[str, str] | None = None
-    """Setting that the running text does not have -> the reason; None = it has none of them."""
+    """Setting that the running text does not have -> the reason; None if it has none of the settings."""
     in_trial: bool = False
-    """The run is a side of a trial, of which all is put back."""
+    """True if the run is a side of a trial, after which everything is restored."""
     notes: list[str] = field(default_factory=list)
     met: Sequence[weakref.ref[Any]] = ()
     """Optimizers, models and loaders that an earlier run of the code has used."""
 
 
 class Knob(ABC):
-    """One file of the shelf `knobs/`: an object `KNOB` of a class with these members, listed in `knobs.KNOBS`."""
+    """The base class of knobs. Each module of `knobs/` has an object `KNOB` of a subclass, listed in `knobs.KNOBS`."""
 
     name: str = ""
     """Key in Settings, such as `num_workers`."""
@@ -55,67 +55,68 @@ class Knob(ABC):
     """Label in the panel."""
     safety: Safety = Safety.SAFE
     changes: str = ""
-    """One sentence on what the knob changes in the training; empty if every number stays the same."""
+    """Sentence on what the knob changes in the training; empty if every number stays the same."""
     front: bool = False
-    """Shown at once (num_workers, batch size, AMP) rather than under 'more'."""
+    """True to show it at once (num_workers, batch size, AMP), False to show it under 'more'."""
     written_with: str = ""
-    """Knobs of one such group are arguments of one call and are written together; empty = each by itself."""
+    """Group of knobs that are arguments of one call and are written together; empty for a knob written by itself."""
     written_late: int = 0
-    """Lines of several knobs may meet at one place: those of a higher number are written later."""
+    """Order of knobs whose lines go to the same place: those with a higher number are written later."""
     needs_workers: str = ""
-    """Why it cannot be turned where the loader has no workers, one sentence; empty where it can."""
+    """Sentence that says why it needs loader workers; empty if it does not."""
     lines_only: bool = False
-    """It acts by its lines in the cell alone; `turned` puts back what they have changed."""
+    """True if it acts only through its lines in the cell; `turned` then restores what the lines changed."""
     is_switch: bool = False
-    """It is a switch of the process: `turned` sets it, and puts it back, also where the cell's text sets it."""
+    """True for a switch of the process: `turned` sets and restores it, even if the cell's text sets it."""
     bounds_only: bool = False
-    """The knob measures a bound and is no way to train: no plan, sweep or code contains it."""
+    """True if it measures a bound and is no way to train: no plan, sweep or code contains it."""
     only_rounds: bool = False
-    """The knob changes only the number format; a trial measures the effect on the losses."""
+    """True if it changes only the number format; a trial measures the effect on the losses."""
 
     @abstractmethod
     def found(self, setup: Setup) -> SettingValue | None:
-        """The value as written, None if there is nothing to turn (no loader, say)."""
+        """Returns the value as written, or None if there is nothing to turn (no loader, say)."""
 
     @abstractmethod
     def choices(self, setup: Setup) -> tuple[Choice, ...]:
-        """Values to offer, the one as written among them, each with its refusal; never empty."""
+        """Returns the values to offer, including the value as written, each with its refusal; never empty."""
 
     @abstractmethod
     def parsed(self, text: str) -> SettingValue:
-        """Parses a value typed by a person (`--set num_workers=4`).
+        """Parses a value typed by the user (`--set num_workers=4`).
 
         Raises:
-            ValueError: one sentence that names the right form.
+            ValueError: The text is wrong; the message is one sentence that names the right form.
         """
 
     def reason(self, value: SettingValue, setup: Setup) -> str:
         """Returns why a value that differs from the written one cannot be used in this loop; empty if it can.
 
-        With an empty setup nothing was found out yet: only what this machine cannot do at all speaks against it.
+        For an empty setup, when nothing is known of the loop, only the limits of this machine count.
         """
         return ""
 
     def is_noop(self, value: SettingValue, setup: Setup) -> bool:
-        """True if nothing has to be changed for this value in the loop of `setup`."""
+        """Returns True if nothing has to be changed for this value in the loop of `setup`."""
         return value == self.found(setup)
 
     def draws_anew(self, setup: Setup) -> bool:
-        """True if turning it draws other random numbers, or the samples in another order: losses may differ then."""
+        """Returns True if turning it changes the random numbers or the order of samples, so that losses may differ."""
         return False
 
     def loss_reason(self, value: SettingValue | None, setup: Setup) -> str:
-        """Returns why losses may differ for no fault where it is turned, a clause; empty where no reason is known."""
+        """Returns a clause on why losses may differ without a fault if it is turned; empty if no reason is known."""
         return ""
 
     def turned(self, value: SettingValue, scope: TrialScope) -> AbstractContextManager[None]:
-        """Turns the knob for the duration of the context, for objects made before and inside; then puts all back.
+        """Turns the knob for the duration of the context, for objects made before and inside, then restores everything.
 
-        It is not asked for a value that is a no-op. A value that the cell's text has is turned by the text: only a
-        switch, and a knob that acts by its lines alone, is asked then, since the text puts nothing back.
+        It is not called for a value that is a no-op. If the cell's text contains the value, the text turns the knob;
+        then only switches and knobs that act through lines alone are called, because the text restores nothing.
 
         Raises:
-            Refused: before anything was changed, or out of the user's loop when a loader shows up that cannot.
+            Refused: The value cannot be used; raised before anything is changed, or out of the user's loop when a
+                loader appears that does not support it.
         """
         return nullcontext()
 
@@ -125,14 +126,14 @@ class Knob(ABC):
 
     @abstractmethod
     def edit(self, settings: Settings, draft: Draft) -> Edits:
-        """Returns the change of the user's cells that gives them this setting.
+        """Returns the change to the user's cells that gives them this setting.
 
         Args:
-            settings: this knob's, and those of its group.
-            draft: the cells, and what to tell of the change.
+            settings: settings of this knob and its group.
+            draft: cells to change, and the notes on the change.
 
         Raises:
-            NotPlaced: if they have no place for it; the message says why.
+            NotPlaced: The cells have no place for the change; the message says why.
         """
 
 
@@ -140,5 +141,5 @@ KnobTable = Mapping[str, Knob]
 
 
 def choice(knob: Knob, value: SettingValue, label: str, setup: Setup) -> Choice:
-    """A value to offer, with the reason against it where there is one; the value as written has none."""
+    """Returns a value to offer, with its refusal if it cannot be used; the value as written has none."""
     return Choice(value, label, "" if value == knob.found(setup) else knob.reason(value, setup))

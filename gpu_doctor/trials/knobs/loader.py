@@ -36,7 +36,7 @@ class LoaderKnob(Knob):
         loaders = meant(setup)
         if not loaders:
             return NO_LOADER
-        refused = next((said for one in loaders if (said := one.refusals.get(self.name, ""))), "")
+        refused = next((said for loader in loaders if (said := loader.refusals.get(self.name, ""))), "")
         return refused or ("" if loaders[0].num_workers else self.needs_workers)
 
     def is_noop(self, value: SettingValue, setup: Setup) -> bool:
@@ -61,14 +61,14 @@ class LoaderKnob(Knob):
 
 
 def batch_sizes(value: int, setup: Setup) -> dict[str, int]:
-    """The batch size of every training loader (by the stem of its key) when the first one's is `value`.
+    """Returns the batch size of every training loader, by the stem of its key, if the first loader has `value`.
 
-    Loaders that a loop draws from together (labelled and unlabelled rows, say) keep the ratio of their batches.
+    Loaders that a loop uses together (labelled and unlabelled rows, say) keep the ratio of their batch sizes.
 
     Raises:
-        Refused: if a batch would not be a whole number of samples.
+        Refused: A batch size would not be a whole number.
     """
-    sizes = {one.stem: one.batch_size for one in meant(setup) if one.batch_size is not None}
+    sizes = {loader.stem: loader.batch_size for loader in meant(setup) if loader.batch_size is not None}
     first = next(iter(sizes.values()), 1)
     found: dict[str, int] = {}
     for stem, size in sizes.items():
@@ -87,29 +87,29 @@ def _known(scope: TrialScope) -> list[Any]:
 
     from gpu_doctor.capture.describe import named
 
-    met = [one for ref in scope.met if isinstance(one := ref(), DataLoader)]
-    return list({id(one): one for one in (*named(scope.namespace, DataLoader), *met)}.values())
+    met = [loader for ref in scope.met if isinstance(loader := ref(), DataLoader)]
+    return list({id(loader): loader for loader in (*named(scope.namespace, DataLoader), *met)}.values())
 
 
 @contextmanager
 def loaders_turned(knob: str, value: SettingValue, scope: TrialScope) -> Iterator[None]:
-    """Gives every training loader `value`, made before or inside the context; then puts all back.
+    """Sets `value` on every training loader, made before or inside the context, then restores all.
 
-    Loaders that evaluate keep their settings: with a baseline's setup, only loaders that it saw are meant, and of those
-    whose role it could not tell, what changes no batch is turned too. With no setup yet, all are meant. One that is
-    not known to train and cannot is noted rather than ending the run: it may be unused.
+    Evaluation loaders stay unchanged. With the setup of a baseline, only loaders that it saw are turned; a loader of
+    unknown role is turned, too, unless the knob changes its batches. Without a setup, all loaders are turned. If a
+    loader that is not known to train does not support the value, a note says so and the run goes on: it may be unused.
 
     Raises:
-        Refused: if a loader that is known to train cannot honour it.
+        Refused: A loader that is known to train does not support the value.
     """
     from gpu_doctor.capture.describe import loaders
     from gpu_doctor.trials.knobs.loader_change import changing
 
-    training = {one.stem for one in meant(scope.setup)}
-    unable = {one.stem for one in meant(scope.setup) if one.refusals.get(knob)}
-    others = {one.stem for one in scope.setup.loaders if one.role == "unknown"} - training
+    training = {loader.stem for loader in meant(scope.setup)}
+    unable = {loader.stem for loader in meant(scope.setup) if loader.refusals.get(knob)}
+    others = {loader.stem for loader in scope.setup.loaders if loader.role == "unknown"} - training
     turned = training | (others if knob != "batch_size" else set())
-    only: Callable[[Any], bool] | None = (lambda one: loaders.key_stem_of(one) in turned) if training else None
+    only: Callable[[Any], bool] | None = (lambda loader: loaders.key_stem_of(loader) in turned) if training else None
     sizes = batch_sizes(int(value), scope.setup) if knob == "batch_size" else {}
 
     def change(loader: Any) -> dict[str, Any]:

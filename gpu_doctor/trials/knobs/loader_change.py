@@ -83,14 +83,14 @@ def changing(
     refused: Callable[[AnyLoader, str], None],
     known: Iterable[AnyLoader] = (),
 ) -> Iterator[None]:
-    """Changes the loaders that are known, and those constructed while the context is active; then puts all back.
+    """Changes known loaders, and loaders constructed while the context is active, then restores all.
 
     Args:
-        change: as for `apply`, or what gives it for one loader.
-        only: which loaders are meant; None = all.
-        refused: is told of every loader meant that cannot, with the reason; it may raise to give up. Nothing has
-            been changed yet when it is told of a loader that was known before.
-        known: loaders made before. Of another one `refused` is told when it is iterated.
+        change: change as for `apply`, or a function that returns it for a loader.
+        only: returns True for the loaders to change; None for all.
+        refused: called with every loader that cannot be changed and the reason; it may raise to give up. For known
+            loaders it is called before anything is changed.
+        known: loaders made before. For an older loader that is not among them, `refused` is called when it is iterated.
     """
     undos: weakref.WeakKeyDictionary[AnyLoader, Callable[[], None]] = weakref.WeakKeyDictionary()
 
@@ -124,7 +124,7 @@ def changing(
     def iterate(original: Callable[[AnyLoader], Any]) -> Callable[[AnyLoader], Any]:
         @functools.wraps(original)
         def __iter__(self: AnyLoader) -> Any:
-            known = self in undos or any(self is one() for one in left)
+            known = self in undos or any(self is ref() for ref in left)
             if not known and (only is None or only(self)) and not as_wanted(self):
                 left.append(weakref.ref(self))
                 refused(self, "it was made before, and no name leads to it.")
@@ -134,7 +134,7 @@ def changing(
 
     known = list(known)
     meant = [loader for loader in known if can(loader)]
-    left = [weakref.ref(loader) for loader in known if not any(loader is one for one in meant)]
+    left = [weakref.ref(loader) for loader in known if not any(loader is other for other in meant)]
     del known
     patches = Patches()
     try:

@@ -23,7 +23,7 @@ WORKERS_ONLY: Final = {
     "timeout": "0",
     "multiprocessing_context": "None",
 }
-"""What torch refuses to take without workers, and its value for none."""
+"""Arguments that torch refuses without workers -> their value for no workers."""
 REPEATED: Final = (ast.ListComp, ast.DictComp, ast.SetComp, ast.GeneratorExp, ast.Lambda)
 NOT_FOUND: Final = "The call that creates the loader was not found in the cells."
 
@@ -58,14 +58,14 @@ class LoaderLines:
 
         With no setup there is one of which nothing is known.
         """
-        loaders = [one for one in self.setup.loaders if one.role == "training"]
+        loaders = [loader for loader in self.setup.loaders if loader.role == "training"]
         if "batch_size" not in settings:
-            loaders += [one for one in self.setup.loaders if one.role == "unknown"]
+            loaders += [loader for loader in self.setup.loaders if loader.role == "unknown"]
         if not loaders:
             return [[self.setup.training_loader]]
         groups: dict[str, list[LoaderSetup | None]] = {}
-        for one in loaders:
-            groups.setdefault(one.stem, []).append(one)
+        for loader in loaders:
+            groups.setdefault(loader.stem, []).append(loader)
         return list(groups.values())
 
     def _fitting(self, settings: Settings, first: LoaderSetup | None, this: LoaderSetup | None) -> Settings:
@@ -84,14 +84,14 @@ class LoaderLines:
 
     def _of_group(self, alike: list[LoaderSetup | None], settings: Settings) -> Edits:
         makers = self._makers(alike[0])
-        ways = [list(set_arguments(self._slots(one, settings))) for one in makers]
+        ways = [list(set_arguments(self._slots(maker, settings))) for maker in makers]
         if any(set(way) != set(ways[0]) for way in ways):
-            calls = {one.site.call: one.site.place for one in makers}
-            calls = calls if len(calls) > 1 else {one.outermost.call: one.outermost.place for one in makers}
+            calls = {maker.site.call: maker.site.place for maker in makers}
+            calls = calls if len(calls) > 1 else {maker.outermost.call: maker.outermost.place for maker in makers}
             if len(calls) == len(alike) == len(makers):  # they all train
                 return [edit for way in ways for edit in way]
             counted = {place: list(calls.values()).count(place) for place in calls.values()}
-            places = " and ".join(f"{n} on {one}" if n > 1 else one for one, n in counted.items())
+            places = " and ".join(f"{n} on {place}" if n > 1 else place for place, n in counted.items())
             raise NotPlaced(f"Several calls may have made the training loader: {places}.")
         self._say_shared(makers[0], settings)
         return ways[0]
@@ -108,9 +108,9 @@ class LoaderLines:
         shared: dict[str, list[str]] = {}
         for name, value in settings.items():
             mine = slot(made, name)
-            slots = (slot(one, name) for one in every)
-            same = sum(one.site.call is mine.site.call and one.name == mine.name for one in slots)
-            if same > 1 or any(isinstance(one, REPEATED) for one in mine.site.cell.ancestors(mine.site.call)):
+            slots = (slot(maker, name) for maker in every)
+            same = sum(other.site.call is mine.site.call and other.name == mine.name for other in slots)
+            if same > 1 or any(isinstance(node, REPEATED) for node in mine.site.cell.ancestors(mine.site.call)):
                 shared.setdefault(mine.site.place, []).append(f"{name}={value}")
         for place, given in shared.items():
             self.notes.append(f"Every loader created by {place} gets {', '.join(given)}.")
@@ -120,8 +120,8 @@ class LoaderLines:
         given = {name: repr(value) for name, value in settings.items()}
         if settings.get("num_workers") == 0:
             for name, nothing in WORKERS_ONLY.items():
-                one = slot(made, name)
-                if name not in given and one.kind == REPLACE:
+                found_slot = slot(made, name)
+                if name not in given and found_slot.kind == REPLACE:
                     given[name] = nothing
         for name, text in given.items():
             made_of = made
@@ -130,24 +130,24 @@ class LoaderLines:
                 if sampler is None:
                     raise NotPlaced("The batches come from a batch_sampler whose call was not found.")
                 made_of = sampler
-            one = slot(made_of, name)
-            if one.kind == HIDDEN:
-                said = f"{one.site.place} passes {name} in a way that cannot be read here."
+            found_slot = slot(made_of, name)
+            if found_slot.kind == HIDDEN:
+                said = f"{found_slot.site.place} passes {name} in a way that cannot be read here."
                 raise NotPlaced(formatting.sentence(said))
-            self._say_unused(one, text)
-            found[one] = text
+            self._say_unused(found_slot, text)
+            found[found_slot] = text
         return found
 
-    def _say_unused(self, one: Slot, text: str) -> None:
+    def _say_unused(self, found_slot: Slot, text: str) -> None:
         """Notes a name that is used elsewhere too, where it is not changed."""
-        if one.kind != REPLACE or not isinstance(one.node, (ast.Name, ast.Attribute)):
+        if found_slot.kind != REPLACE or not isinstance(found_slot.node, (ast.Name, ast.Attribute)):
             return
-        written = ast.unparse(one.node)
+        written = ast.unparse(found_slot.node)
         others = [
             f"line {node.lineno} of {cell.label}"
             for cell in self.cells.cells
-            for node in cell.walk(type(one.node))
-            if isinstance(node.ctx, ast.Load) and node is not one.node and ast.unparse(node) == written
+            for node in cell.walk(type(found_slot.node))
+            if isinstance(node.ctx, ast.Load) and node is not found_slot.node and ast.unparse(node) == written
         ]
         if others:
             self.notes.append(f"{written} is also used elsewhere ({', '.join(others[:3])}) and is not changed there.")

@@ -34,7 +34,7 @@ class NumWorkers(LoaderKnob, CountKnob):
     def reason(self, value: SettingValue, setup: Setup) -> str:
         """See `Knob`."""
         said = super().reason(value, setup)
-        alone = int(value) <= 1 and all(one.num_workers <= 1 for one in meant(setup))
+        alone = int(value) <= 1 and all(loader.num_workers <= 1 for loader in meant(setup))
         return "" if alone and SHARD_FIRST in said else said  # a single worker delivers each item of a stream once
 
     def code(self, value: SettingValue, setup: Setup) -> str:

@@ -7,7 +7,7 @@ from gpu_doctor.trials.knobs.knob import Choice, Knob, choice
 
 
 class OnOffKnob(Knob):
-    """What knobs with two positions share; see `Knob` for what each of them says itself."""
+    """The base class of knobs with two positions."""
 
     kind: type[int] = bool
     on_label = "on"

@@ -35,7 +35,7 @@ class Replayed(Dataset[Any]):
         """Holds batches.
 
         Args:
-            batches: as the loader made them.
+            batches: batches that the loader made.
             length: batches of an epoch.
 
         Raises:
@@ -43,7 +43,7 @@ class Replayed(Dataset[Any]):
         """
         self._batches = batches
         self._length = length if batches else 0
-        self._versions = [[(one, one._version) for one in _tensors(batch)] for batch in batches]
+        self._versions = [[(tensor, tensor._version) for tensor in _tensors(batch)] for batch in batches]
 
     def __len__(self) -> int:
         return self._length
@@ -69,9 +69,9 @@ def replayed(
     """Fetches a few batches of a loader.
 
     Args:
-        loader: whose number of batches an epoch keeps.
+        loader: loader whose number of batches an epoch keeps.
         fetch: a fresh iterator of it.
-        pull: takes the next batch from that, if it is an iterator of torch's.
+        pull: takes the next batch from the iterator, if it is one of torch's.
         seen: batches of an epoch as a run has counted them, for a loader that has no length; None = it has not.
 
     Raises:
@@ -102,11 +102,11 @@ def _tensors(batch: Any) -> Iterator[torch.Tensor]:
         if not batch.is_inference():
             yield batch
     elif isinstance(batch, Mapping):
-        for one in batch.values():
-            yield from _tensors(one)
+        for item in batch.values():
+            yield from _tensors(item)
     elif isinstance(batch, (list, tuple)):
-        for one in batch:
-            yield from _tensors(one)
+        for item in batch:
+            yield from _tensors(item)
     elif not isinstance(batch, _PLAIN):
         raise Refused(
             f"A batch holds {formatting.article(type(batch).__name__)}, which may carry state from batch to batch: an "
@@ -119,13 +119,13 @@ def _anew(batch: Any) -> Any:
         return batch.detach().requires_grad_(batch.requires_grad)
     if isinstance(batch, MutableMapping):
         fresh = copy.copy(batch)
-        for name, one in batch.items():
-            if isinstance(one, (torch.Tensor, Mapping, list, tuple)):
-                fresh[name] = _anew(one)
+        for name, item in batch.items():
+            if isinstance(item, (torch.Tensor, Mapping, list, tuple)):
+                fresh[name] = _anew(item)
         return fresh
     if isinstance(batch, list):
-        return [_anew(one) for one in batch]
+        return [_anew(item) for item in batch]
     if isinstance(batch, tuple):
-        inner = [_anew(one) for one in batch]
+        inner = [_anew(item) for item in batch]
         return type(batch)(*inner) if hasattr(batch, "_fields") else tuple(inner)
     return batch

@@ -99,5 +99,5 @@ def _no_card() -> str:
     torch = sys.modules.get("torch")
     if cuda_available() is False or (torch is not None and torch.version.hip is not None):
         return "No GPU: TF32 needs an NVIDIA card with compute capability 8.0 or more."
-    known = [(one.name, *one.capability) for one in cuda_devices() if one.capability is not None]
+    known = [(device.name, *device.capability) for device in cuda_devices() if device.capability is not None]
     return TOO_OLD.format(*known[0]) if known and max(major for _, major, _ in known) < CAPABILITY else ""

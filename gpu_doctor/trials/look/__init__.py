@@ -1,1 +1,1 @@
-"""A deep look at a few steps under torch.profiler: what the device computes, and which line asks for it."""
+"""A deep look at a few steps under torch.profiler: what the device computes, and which line calls it."""

@@ -1,6 +1,6 @@
-"""Runs a few steps of a case under torch.profiler, and once more to see who calls what; all is put back afterwards.
+"""Runs a few steps of a case under torch.profiler, then again to find the callers, and restores everything afterwards.
 
-The user's own loop is never profiled: the profiler costs an event for every operator, and tracing Python costs more.
+The user's own run is never profiled: the profiler records an event for every operator, and tracing Python costs more.
 """
 
 from __future__ import annotations
@@ -27,64 +27,64 @@ from gpu_doctor.trials import run
 from gpu_doctor.trials.beforehand import beforehand
 from gpu_doctor.trials.flops import uncompiled
 from gpu_doctor.trials.look.callers import Callers
-from gpu_doctor.trials.look.looked import APART, Look, PhaseShare
-from gpu_doctor.trials.look.operators import dearest, marked, on_tensor_cores
+from gpu_doctor.trials.look.operators import costliest, marked, on_tensor_cores
+from gpu_doctor.trials.look.result import APART, Look, PhaseShare
 from gpu_doctor.trials.results import left_behind
 from gpu_doctor.trials.runner import Runner
 
 STEPS: Final = 5
 SECONDS: Final = 60.0
 WARM: Final = 3
-"""Steps before the profiled ones: allocators and autotuners have settled, as far as a few steps can."""
+"""Steps before the profiled steps, in which allocators and autotuners settle as far as possible."""
 CALLED: Final = 2
-"""Steps in which callers are counted: the second has no first-time work."""
+"""Steps of the run that counts callers: the second step has no first-time work."""
 _MARKS: Final = (
     (
         "data_wait",
         "enumerate(DataLoader)",
         "the profiler marks each batch, not the start of the iterator at an epoch",
-        "the profiler marks the batches of an evaluation too, which has a phase of its own here",
+        "the profiler also marks the batches of an evaluation, which is a separate phase here",
     ),
     (
         "backward",
         "autograd::engine::evaluate_function",
         "the profiler marks nodes of the graph, not the whole call",
-        "the profiler marks nodes of the graph wherever they run, here another phase may hold them",
+        "the profiler marks nodes of the graph wherever they run, which may be in another phase here",
     ),
     (
         "optimizer",
         "Optimizer.step",
-        "the profiler marks step() alone; here zero_grad() and a scaler are in it too",
-        "the profiler marks the whole of step(); here what its closure computes has phases of its own",
+        "the profiler marks step() alone; here the phase includes zero_grad() and a scaler",
+        "the profiler marks the whole of step(); here the work of its closure is in other phases",
     ),
 )
-"""Phase, how the profiler's own marks of it begin, why the share may be larger here, and why there."""
-OTHER_PROFILER: Final = "The cell uses a profiler of its own, and torch has one at a time: leave it out for the look."
+"""Phase, beginning of the names of the profiler's own marks, why our share may be larger, why the profiler's may be."""
+OTHER_PROFILER: Final = "The cell runs its own profiler, and torch allows one at a time: remove it for the deep look."
 _EDGE: Final = "gpu_doctor: edge of the look"
 
 
-class NotLooked(RuntimeError):
-    """No step could be profiled; the message says why."""
+class NoLook(RuntimeError):
+    """Raised if no step could be profiled; the message says why."""
 
 
 def look(case: Runner, steps: int = STEPS, seconds: float = SECONDS) -> Look:
-    """Profiles a few steps of the code as written, and puts everything back.
+    """Profiles a few steps of the code as written, and restores everything.
 
     Args:
-        case: whose code.
-        steps: that are profiled.
-        seconds: of each of the two runs.
+        case: case whose code runs.
+        steps: number of steps to profile.
+        seconds: time limit of each of the two runs.
 
     Raises:
-        NotLooked: if no trial may begin, the loop did not come to so many steps, or the cell runs a profiler itself.
-        KeyboardInterrupt: if it is interrupted, after everything was put back.
-        SnapshotTooLarge: if what must be put back does not fit into memory.
-        ValueError: if steps or seconds are not positive.
-        Busy: if a run is already being recorded in this process.
+        NoLook: No trial may begin, the loop ended before these steps, or the cell runs its own profiler.
+        KeyboardInterrupt: The look was interrupted; everything is restored.
+        SnapshotTooLarge: The state to restore does not fit into memory.
+        ValueError: `steps` or `seconds` is not positive.
+        Busy: A run is already being recorded in this process.
     """
     run.check_start(steps, seconds, "look")
     if refusal := beforehand(case).refusal:
-        raise NotLooked(refusal)
+        raise NoLook(refusal)
     profiled, called = _Profiled(steps), Callers({})
     with case.aside() as aside:
         recordings: list[Recording] = []
@@ -98,20 +98,23 @@ def look(case: Runner, steps: int = STEPS, seconds: float = SECONDS) -> Look:
             with case.unseen(lambda recorder: _named(recorder, called, case.namespace)), uncompiled(), called:
                 rounds.side({}, "probe", CALLED, seconds, recordings)
     if not profiled.done:
-        raise NotLooked(profiled.refused or _why(recordings[0], steps))
+        raise NoLook(profiled.refused or _why(recordings[0], steps))
     return profiled.look(recordings[0], called, tuple(aside.lost))
 
 
 def _named(recorder: Recorder, called: Callers, namespace: Mapping[str, Any]) -> None:
-    """Gives the modules their names in the models of the run after the first step; the steps after it are counted."""
+    """Names the modules of the run's models after each step and restarts the count, until CALLED steps have ended.
+
+    So the callers of the last step are counted, with the names of all modules seen before it.
+    """
 
     def ended(now: int) -> None:
-        if recorder.step_count >= CALLED:  # what puts the state back calls operators too
+        if recorder.step_count >= CALLED:  # restoring the state calls operators, too
             called.over = True
             return
-        met = (one for ref in recorder.remembered if isinstance(one := ref(), torch.nn.Module))
-        for model in (*named(namespace, torch.nn.Module), *met):
-            names = {id(one): name for name, one in model.named_modules() if name}
+        seen = (module for ref in recorder.remembered if isinstance(module := ref(), torch.nn.Module))
+        for model in (*named(namespace, torch.nn.Module), *seen):
+            names = {id(module): name for name, module in model.named_modules() if name}
             called.names = {**names, **called.names}
         called.found.clear()
 
@@ -120,21 +123,25 @@ def _named(recorder: Recorder, called: Callers, namespace: Mapping[str, Any]) ->
 
 
 class _Profiled:
-    """The profiler, turned on and off between two steps of a run."""
+    """Turns the profiler on and off between two steps of a run."""
 
     def __init__(self, steps: int) -> None:
-        """Args: steps: that are to be profiled."""
+        """Prepares the profiler.
+
+        Args:
+            steps: number of steps to profile.
+        """
         self._steps = steps
         self._profile: Any = None
         self._end_ranges: Callable[[], None] = lambda: None
         self._first = 0
         self.done = False
-        """All the steps were profiled."""
+        """True once all steps were profiled."""
         self.refused = ""
-        """Why no step is profiled, in one sentence; empty where nothing is in the way."""
+        """Reason why no step can be profiled, in one sentence; empty if there is none."""
 
     def begin(self, recorder: Recorder) -> None:
-        """A run begins."""
+        """Prepares for a run that begins: listens to its steps and marks its phases."""
 
         def ended(now: int) -> None:
             steps = recorder.step_count
@@ -155,13 +162,13 @@ class _Profiled:
         self._end_ranges = follow(recorder.log, _Ranges())
 
     def close(self) -> None:
-        """The run has ended, be it in the middle of the profiled steps."""
+        """Stops the profiler at the end of the run, which may be in the middle of the profiled steps."""
         self._end_ranges()
         if self._profile is not None and not self.done:
             self._stop()
 
     def _stop(self) -> None:
-        with suppress(RuntimeError):  # another profiler of the cell has ended this one
+        with suppress(RuntimeError):  # another profiler of the cell has ended ours
             self._profile.stop()
 
     @staticmethod
@@ -170,24 +177,27 @@ class _Profiled:
             pass
 
     def look(self, recording: Recording, called: Callers, lost: tuple[str, ...]) -> Look:
-        """What was found.
+        """Returns the result of the deep look.
 
         Args:
-            recording: of the profiled run.
-            called: who calls the operators.
-            lost: what could not be put back.
+            recording: recording of the profiled run.
+            called: callers of the operators.
+            lost: clauses on what could not be restored.
+
+        Raises:
+            NoLook: Another profiler of the cell interfered.
         """
         events = self._profile.events() or []
-        edges = [one for one in events if one.name == _EDGE and one.device_type.name == "CPU"]
-        if len(edges) < 2:  # another profiler came between them
-            raise NotLooked(OTHER_PROFILER)
+        edges = [event for event in events if event.name == _EDGE and event.device_type.name == "CPU"]
+        if len(edges) < 2:  # another profiler interfered
+            raise NoLook(OTHER_PROFILER)
         rows = recording.steps.rows(self._first, self._first + self._steps)
         wall_s = float((rows.wall_s - rows.ours_s).sum())
         cores = on_tensor_cores(events)
         return Look(
             steps=self._steps,
             step_s=wall_s / self._steps,
-            operators=dearest(events, called.found, self._steps, wall_s, linecache.getline),
+            operators=costliest(events, called.found, self._steps, wall_s, linecache.getline),
             phases=tuple(_shares(rows, events, wall_s)),
             on_gpu=cores is not None,
             tensor_cores=cores,
@@ -203,20 +213,20 @@ class _Profiled:
 
 
 class _Ranges:
-    """The phases as ranges of the profiler, see `capture.ranges.Ranges`."""
+    """Writes the phases as ranges of the profiler, see `capture.ranges.Ranges`."""
 
     def __init__(self) -> None:
-        """None is open."""
+        """Starts without an open range."""
         self._open: list[Any] = []
 
     def begin(self, name: str) -> None:
-        """A phase begins."""
-        one = record_function(f"gpu_doctor: {PHASE_LABELS.get(name, name)}")
-        one.__enter__()
-        self._open.append(one)
+        """Opens the range of a phase that begins."""
+        named_range = record_function(f"gpu_doctor: {PHASE_LABELS.get(name, name)}")
+        named_range.__enter__()
+        self._open.append(named_range)
 
     def end(self) -> None:
-        """The innermost open phase ends."""
+        """Closes the innermost open range."""
         self._open.pop().__exit__(None, None, None)
 
 
@@ -226,7 +236,7 @@ def _activities() -> list[ProfilerActivity]:
 
 
 def _shares(rows: Steps, events: list[Any], wall_s: float) -> Iterator[PhaseShare]:
-    """The phases that the profiler marks by itself, as both saw them in the same steps."""
+    """Yields the shares of the phases that the profiler also marks, as both measured them in the same steps."""
     for phase, begins, more_here, more_there in _MARKS:
         ours, theirs = float(getattr(rows, f"{phase}_s").sum()) / wall_s, marked(events, begins) / wall_s
         if ours or theirs:

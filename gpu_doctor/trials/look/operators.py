@@ -1,4 +1,4 @@
-"""Which operators of torch matter in profiled steps, read off the profiler's events."""
+"""Finds the costliest operators of torch in profiled steps, from the profiler's events."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import Any, Final
 from gpu_doctor import formatting
 from gpu_doctor.diagnosis import place
 from gpu_doctor.trials.look.callers import Caller
-from gpu_doctor.trials.look.looked import Operator
+from gpu_doctor.trials.look.result import Operator
 
 MOST: Final = 5
-"""Operators that are named."""
+"""Number of operators that a deep look lists."""
 _TENSOR_CORES: Final = re.compile(
     r"[his]\d{0,2}884|[his]\d{0,2}1688|[bhis]\d{0,2}16816|hmma|imma|wgmma|gmma|tensorop|xmma_(implicit_)?gemm"
     r"|xmma_sparse|xmma_warp_specialized|first_layer_(fwd|wgrad)_kernel|conv1x1|conv2d_c1_k1|direct_group",
@@ -26,55 +26,55 @@ _TENSOR_CORES: Final = re.compile(
 
 @dataclass
 class _Sum:
-    """What was spent in an operator of one name."""
+    """The total time, calls and kernels of the operators of one name."""
 
     us: float = 0.0
     calls: int = 0
     kernels: Counter[str] = field(default_factory=Counter)
 
 
-def dearest(
+def costliest(
     events: Iterable[Any], callers: Mapping[str, Counter[Caller]], steps: int, wall_s: float, lines: Any
 ) -> tuple[Operator, ...]:
-    """The operators on which most is spent.
+    """Returns the operators that take most time.
 
-    What an operator calls below itself is its own, as far as the calls of the user's code reach: `aten::convolution`
-    and not `aten::mkldnn_convolution`.
+    The time of an inner operator counts for the operator that the user's code calls: `aten::convolution` instead of
+    `aten::mkldnn_convolution`.
 
     Args:
-        events: of torch.profiler: `profile.events()`.
-        callers: the operators that are called from Python or by the engine of the backward pass, with who does.
-        steps: that were profiled.
-        wall_s: seconds of these steps.
-        lines: gives the text of a line of a file: `linecache.getline`.
+        events: events of torch.profiler, `profile.events()`.
+        callers: operators that Python or the engine of the backward pass calls, with their callers.
+        steps: number of profiled steps.
+        wall_s: wall-clock of these steps, in seconds.
+        lines: returns the text of a line of a file, like `linecache.getline`.
     """
     sums = _sums(events, callers)
     ranked = sorted(sums.items(), key=lambda item: -item[1].us)[:MOST]
     return tuple(
         Operator(
             name=formatting.clean(name, 80),
-            seconds=1e-6 * one.us / steps,
-            share=1e-6 * one.us / wall_s if wall_s > 0 else 0.0,
-            calls=one.calls / steps,
-            kernel=formatting.clean(one.kernels.most_common(1)[0][0], 120) if one.kernels else "",
+            seconds=1e-6 * total.us / steps,
+            share=1e-6 * total.us / wall_s if wall_s > 0 else 0.0,
+            calls=total.calls / steps,
+            kernel=formatting.clean(total.kernels.most_common(1)[0][0], 120) if total.kernels else "",
             **_called_by(callers.get(name, Counter()), lines),
         )
-        for name, one in ranked
-        if one.us > 0
+        for name, total in ranked
+        if total.us > 0
     )
 
 
 def on_tensor_cores(events: Iterable[Any]) -> float | None:
-    """Share of the kernels' time in kernels whose names say that they use tensor cores; None without kernels."""
+    """Returns the share of kernel time in kernels that use tensor cores, by their names; None without kernels."""
     every = [kernel for event in events for kernel in event.kernels]
-    total = float(sum(one.duration for one in every))
-    used = float(sum(one.duration for one in every if _TENSOR_CORES.search(one.name)))
+    total = float(sum(kernel.duration for kernel in every))
+    used = float(sum(kernel.duration for kernel in every if _TENSOR_CORES.search(kernel.name)))
     return used / total if total > 0 else None
 
 
 def _sums(events: Iterable[Any], known: Mapping[str, Any]) -> dict[str, _Sum]:
-    listed = [one for one in events if _is_operator(one)]
-    on_device = any(one.kernels for one in listed)
+    listed = [event for event in events if _is_operator(event)]
+    on_device = any(event.kernels for event in listed)
     sums: dict[str, _Sum] = {}
     for event in listed:
         at = _called(event, known)
@@ -96,12 +96,12 @@ def _is_operator(event: Any) -> bool:
 
 
 def _called(event: Any, known: Mapping[str, Any]) -> Any:
-    """The nearest operator around this one that is called from outside of torch, or this one itself."""
-    one = event
-    while one is not None:
-        if one.name in known:
-            return one
-        one = one.cpu_parent
+    """Returns the innermost operator around an event that is called from outside torch, or the event itself."""
+    around = event
+    while around is not None:
+        if around.name in known:
+            return around
+        around = around.cpu_parent
     return event
 
 
@@ -120,7 +120,7 @@ def _called_by(callers: Counter[Caller], lines: Any) -> dict[str, str]:
 
 
 def marked(events: Sequence[Any], begins: str) -> float:
-    """Seconds of the outermost events whose names begin so, such as `Optimizer.step`."""
-    found = [one for one in events if one.name.startswith(begins) and one.device_type.name == "CPU"]
-    inner = {id(one) for one in found if one.cpu_parent is not None and one.cpu_parent.name.startswith(begins)}
-    return 1e-6 * float(sum(one.time_range.elapsed_us() for one in found if id(one) not in inner))
+    """Returns the seconds of the outermost events whose names begin with a text, such as `Optimizer.step`."""
+    found = [event for event in events if event.name.startswith(begins) and event.device_type.name == "CPU"]
+    inner = {id(event) for event in found if event.cpu_parent is not None and event.cpu_parent.name.startswith(begins)}
+    return 1e-6 * float(sum(event.time_range.elapsed_us() for event in found if id(event) not in inner))

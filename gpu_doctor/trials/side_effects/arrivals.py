@@ -31,8 +31,8 @@ class _Arrivals:
         """Returns the spec of the finders behind it; an awaited module's loader is made to call back."""
         if not self._is_awaited(name) or self not in sys.meta_path:
             return None
-        behind = [one for one in sys.meta_path[sys.meta_path.index(self) + 1 :] if hasattr(one, "find_spec")]
-        spec = next((found for one in behind if (found := one.find_spec(name, path, target)) is not None), None)
+        behind = [finder for finder in sys.meta_path[sys.meta_path.index(self) + 1 :] if hasattr(finder, "find_spec")]
+        spec = next((found for finder in behind if (found := finder.find_spec(name, path, target)) is not None), None)
         if spec is not None:
             self._listen(spec)
         return spec

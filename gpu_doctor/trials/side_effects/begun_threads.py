@@ -32,7 +32,7 @@ def waited_for(namespace: Mapping[str, Any], notes: list[str]) -> Iterator[None]
     """Waits, at its end, for the threads started inside the context and for the code's own pools.
 
     Args:
-        namespace: where the code runs.
+        namespace: namespace in which the code runs.
         notes: receives a sentence if a thread is still running after the wait.
     """
     before, pools = set(threading.enumerate()), _pools(namespace)
@@ -44,16 +44,16 @@ def waited_for(namespace: Mapping[str, Any], notes: list[str]) -> Iterator[None]
         for pool in own:
             pool.shutdown(wait=False)
         ending = {thread for pool in own for thread in pool._threads}
-        begun = [one for one in threading.enumerate() if one not in before and not one.daemon]
-        waited = [one for one in begun if one in ending or not _serves_a_pool(one)]
-        for one in waited:
-            one.join(max(until - time.monotonic(), 0.0))
-        if any(one.is_alive() for one in waited):
+        begun = [thread for thread in threading.enumerate() if thread not in before and not thread.daemon]
+        waited = [thread for thread in begun if thread in ending or not _serves_a_pool(thread)]
+        for thread in waited:
+            thread.join(max(until - time.monotonic(), 0.0))
+        if any(thread.is_alive() for thread in waited):
             notes.append(LEFT)
 
 
 def _pools(namespace: Mapping[str, Any]) -> dict[int, ThreadPoolExecutor]:
-    return {id(one): one for one in list(namespace.values()) if isinstance(one, ThreadPoolExecutor)}
+    return {id(pool): pool for pool in list(namespace.values()) if isinstance(pool, ThreadPoolExecutor)}
 
 
 def _serves_a_pool(thread: threading.Thread) -> bool:

@@ -21,7 +21,7 @@ def exchange(function: types.FunctionType, instead: Callable[..., Any], patches:
     """Makes calls of `function` call `instead` with the same arguments, until the patches come off."""
     code = function.__code__
     own = _template(len(code.co_freevars))
-    constants = tuple(instead if one == _CALLED else one for one in own.co_consts)
+    constants = tuple(instead if constant == _CALLED else constant for constant in own.co_consts)
 
     def undo() -> None:
         function.__code__ = code
@@ -58,5 +58,7 @@ def _template(free: int) -> types.CodeType:
         f"        called = {_CALLED!r}\n"
         "        return called(*args, **named)\n"
     )
-    around = next(one for one in compile(text, __file__, "exec").co_consts if isinstance(one, types.CodeType))
-    return next(one for one in around.co_consts if isinstance(one, types.CodeType))
+    around = next(
+        constant for constant in compile(text, __file__, "exec").co_consts if isinstance(constant, types.CodeType)
+    )
+    return next(constant for constant in around.co_consts if isinstance(constant, types.CodeType))

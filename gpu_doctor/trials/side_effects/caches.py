@@ -33,9 +33,9 @@ def caches(temporary: str, folder: Path | None) -> tuple[str, ...]:
         found += [Path.home() / below for _, below in _FOLDERS]
     found += [Path(os.environ[name]) for name, _ in (*_FOLDERS, (_INDUCTOR[0], "")) if os.environ.get(name)]
     return tuple(
-        os.path.abspath(one) + os.sep  # noqa: PTH100 (an absolute path without following links)
-        for one in found
-        if folder is None or not folder.is_relative_to(one)
+        os.path.abspath(cache) + os.sep  # noqa: PTH100 (an absolute path without following links)
+        for cache in found
+        if folder is None or not folder.is_relative_to(cache)
     )
 
 

@@ -30,11 +30,11 @@ _os_open: Final = os.open
 
 
 class Side(Protocol):
-    """What the functions here need of a side."""
+    """A side, as far as the functions here use it."""
 
     @property
     def files(self) -> Files:
-        """Where paths are redirected to."""
+        """The files to which paths are redirected."""
 
     def busy(self) -> AbstractContextManager[None]:
         """Marks our own work on files, which is not redirected."""
@@ -262,7 +262,9 @@ class _Entries:
     """Iterator of `os.scandir` over the names that the side sees in a folder."""
 
     def __init__(self, folder: str | bytes, names: list[str]) -> None:
-        self._those = (_Entry(folder, os.fsencode(one) if isinstance(folder, bytes) else one) for one in names)
+        self._those = (
+            _Entry(folder, os.fsencode(entry_name) if isinstance(folder, bytes) else entry_name) for entry_name in names
+        )
 
     def __iter__(self) -> _Entries:
         return self
@@ -365,7 +367,7 @@ def _renaming(original: Callable[..., Any], side: Side) -> Callable[..., Any]:
             old = files.absolute(src, folders.get("src_dir_fd"))
             new = files.absolute(dst, folders.get("dst_dir_fd"))
             if old is not None or new is not None:
-                source, target = (one and files.overlay.key(one, follows=False) for one in (old, new))
+                source, target = (path and files.overlay.key(path, follows=False) for path in (old, new))
                 files.overlay.renamed(source, target, os.fspath(src), os.fspath(dst), original)
                 return
         original(src, dst, **folders)

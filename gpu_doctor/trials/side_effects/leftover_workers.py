@@ -52,8 +52,8 @@ def parked(notes: list[str]) -> Iterator[None]:
             patches.wrap(DataLoader, "__iter__", guarded)
             yield
     finally:
-        for one in made:
-            shut_down(one())
+        for iterator in made:
+            shut_down(iterator())
         for loader, staying in aside:
             if vars(loader).get("_iterator") is not staying:
                 object.__setattr__(loader, "_iterator", staying)

@@ -36,9 +36,9 @@ _NOT_ENTERED: Final = (
 )
 _CONTAINERS: Final = (list, dict, tuple, set, frozenset)
 _ARCHIVES: Final[dict[tuple[str, str], Callable[[Any], bool]]] = {
-    ("zipfile", "ZipFile"): lambda one: one.fp is not None and one.mode != "r",
-    ("tarfile", "TarFile"): lambda one: not one.closed and one.mode != "r",
-    ("matplotlib.backends.backend_pdf", "PdfPages"): lambda one: vars(one).get("_file") is not None,
+    ("zipfile", "ZipFile"): lambda file: file.fp is not None and file.mode != "r",
+    ("tarfile", "TarFile"): lambda file: not file.closed and file.mode != "r",
+    ("matplotlib.backends.backend_pdf", "PdfPages"): lambda file: vars(file).get("_file") is not None,
 }
 """Module and name of an archive class -> function that says if an instance is open for writing."""
 
@@ -79,29 +79,29 @@ def could_be_written(value: Any) -> bool:
         return False
     level, seen = [] if issubclass(type(value), _LOGGING) else [value], {id(value)}
     for _ in range(DEPTH):
-        level = [one for one in gc.get_referents(*level) if not issubclass(type(one), _NOT_ENTERED)]
-        level = list({id(one): one for one in level if id(one) not in seen}.values())
+        level = [referent for referent in gc.get_referents(*level) if not issubclass(type(referent), _NOT_ENTERED)]
+        level = list({id(referent): referent for referent in level if id(referent) not in seen}.values())
         seen.update(map(id, level))
         if any(map(_is_written, level)):
             return True
-        level = [one for one in level if _is_entered(one)]
+        level = [referent for referent in level if _is_entered(referent)]
         if not level or len(seen) > MOST:
             return False
     return False
 
 
-def _is_entered(one: Any) -> bool:
-    cls = type(one)  # not `isinstance`, which asks a proxy for what it stands for
-    return not issubclass(cls, io.IOBase) and not (cls in _CONTAINERS and len(one) > MOST)
+def _is_entered(value: Any) -> bool:
+    cls = type(value)  # not `isinstance`, which asks a proxy for what it stands for
+    return not issubclass(cls, io.IOBase) and not (cls in _CONTAINERS and len(value) > MOST)
 
 
-def _is_written(one: Any) -> bool:
-    if not issubclass(type(one), _FILES) or any(
-        one is other for other in (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__)
+def _is_written(value: Any) -> bool:
+    if not issubclass(type(value), _FILES) or any(
+        value is other for other in (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__)
     ):
         return False
     try:
-        return not one.closed and one.writable() and _is_on_disk(one)
+        return not value.closed and value.writable() and _is_on_disk(value)
     except Exception:
         return False
 

@@ -194,8 +194,8 @@ def found(dotted: str) -> tuple[Any, str] | None:
     module, _, path = dotted.partition(":")
     owner: Any = sys.modules.get(module)
     *classes, name = path.split(".")
-    for one in classes:
-        owner = getattr(owner, one, None)
+    for cls in classes:
+        owner = getattr(owner, cls, None)
     return (owner, name) if owner is not None and hasattr(owner, name) else None
 
 
@@ -220,7 +220,7 @@ def refused() -> Iterator[tuple[Any, str, str]]:
 def modules() -> frozenset[str]:
     """Returns the names of all modules that have one of these functions."""
     names = (module for full in (*WRITERS, *_BY_MODE, *_BY_SWITCH) for module in _modules_of(full))
-    return frozenset((*names, *(one.module for one in OPENERS)))
+    return frozenset((*names, *(opener.module for opener in OPENERS)))
 
 
 def _modules_of(full: str) -> list[str]:

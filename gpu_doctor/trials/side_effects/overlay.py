@@ -35,7 +35,11 @@ class Overlay:
     """The files as a side sees them. A key is an absolute path without links, as the user knows it."""
 
     def __init__(self, root: str) -> None:
-        """Nothing is made in `root`, an empty folder, before the first change. Windows: not yet run on one."""
+        """Starts an overlay without changes; Windows: not yet run on one.
+
+        Args:
+            root: empty folder, in which nothing is made before the first change.
+        """
         self.root = root
         self.files = os.path.join(root, "files")  # noqa: PTH118
         self._gone = os.path.join(root, "gone")  # noqa: PTH118
@@ -71,7 +75,7 @@ class Overlay:
         """Returns the key of an absolute path.
 
         Args:
-            path: as the cell wrote it.
+            path: path as the cell wrote it.
             follows: follow a symbolic link at the end of the path.
         """
         self._refresh()
@@ -109,11 +113,11 @@ class Overlay:
         there = self._inside(key)
         users = os.listdir(key) if not self.is_hidden(key) and Path(key).is_dir() else []  # noqa: PTH208
         ours = os.listdir(there) if Path(there).is_dir() or not Path(self.place(key)).is_dir() else []  # noqa: PTH208
-        return list(dict.fromkeys([*(one for one in users if not self.is_hidden(_joined(key, one))), *ours]))
+        return list(dict.fromkeys([*(entry for entry in users if not self.is_hidden(_joined(key, entry))), *ours]))
 
     def is_touched(self, key: str) -> bool:
         """True if a folder's names may differ from those in the user's folder."""
-        hidden = self.is_hidden(key) or any(os.path.dirname(one) == key for one in list(self._hidden))  # noqa: PTH120
+        hidden = self.is_hidden(key) or any(os.path.dirname(hidden_key) == key for hidden_key in list(self._hidden))  # noqa: PTH120
         return hidden or os.path.lexists(self._inside(key))
 
     def _walked(self, path: str, links: int = 0) -> str:
@@ -228,10 +232,10 @@ class Overlay:
         self._folders.clear()
 
     def _check_over(self, source: str, target: str) -> None:
-        old, new = (Path(self.place(one)) for one in (source, target))
+        old, new = (Path(self.place(path)) for path in (source, target))
         if not os.path.lexists(new) or source == target:
             return
-        is_folder, onto_folder = (one.is_dir() and not one.is_symlink() for one in (old, new))
+        is_folder, onto_folder = (path.is_dir() and not path.is_symlink() for path in (old, new))
         wrong = errno.ENOTEMPTY if is_folder and onto_folder and self.names(target) else 0
         if is_folder != onto_folder:
             wrong = errno.ENOTDIR if is_folder else errno.EISDIR

@@ -57,7 +57,7 @@ class ReachGuard:
 
     def __enter__(self) -> ReachGuard:
         own = threading.current_thread()
-        self._foreign = [one for one in threading.enumerate() if one is not own]
+        self._foreign = [thread for thread in threading.enumerate() if thread is not own]
         try:
             self._stand_in()
         except BaseException:  # an interrupt meanwhile
@@ -130,7 +130,7 @@ class ReachGuard:
 
     def _sending(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def send(own: Any, *args: Any, **named: Any) -> Any:
-            address = next((one for one in reversed(args) if isinstance(one, tuple) and one), None)
+            address = next((argument for argument in reversed(args) if isinstance(argument, tuple) and argument), None)
             if own.family in (socket.AF_INET, socket.AF_INET6) and address is not None:
                 self._ask(NETWORK, f"socket.{original.__name__}", str(address[0]))
             return original(own, *args, **named)
@@ -180,8 +180,8 @@ def _passes(kind: str, frames: list[FrameType], host: str) -> bool:
             break
         through.append(module)
     if kind == PROCESSES:
-        return caller.startswith(_HARMLESS) or any(one in _LOOK_UPS for one in through)
-    return _is_here(host) and any(one.startswith("multiprocessing.") for one in through)
+        return caller.startswith(_HARMLESS) or any(name in _LOOK_UPS for name in through)
+    return _is_here(host) and any(name.startswith("multiprocessing.") for name in through)
 
 
 def _named(frames: list[FrameType], label: str) -> str:

@@ -47,16 +47,16 @@ class Redirection:
     """Context manager around one side, whose threads and processes write to a scratch folder; removed at the end."""
 
     def __init__(self, namespace: dict[str, Any] | None = None, root: str | None = None) -> None:
-        """Nothing is redirected yet.
+        """Prepares to redirect a side.
 
         Args:
-            namespace: names of the code, which may include file functions.
-            root: scratch folder of a side that began in another process; None = a new one.
+            namespace: namespace of the code, which may include file functions.
+            root: scratch folder of a side that began in another process; None for a new folder.
         """
         self.refusal = ""
-        """Why the side cannot begin or was ended; empty if neither."""
+        """Reason why the side cannot begin or was ended; empty if neither."""
         self.notes: list[str] = []
-        """Sentences on what could not be put back."""
+        """Sentences on what could not be restored."""
         self._namespace = namespace if namespace is not None else {}
         self._begun_elsewhere = root is not None
         self._root = root or scratch.made()
@@ -84,8 +84,8 @@ class Redirection:
         if not self._begun_elsewhere:
             Path(self._files.temporary).mkdir()
             # A thread that Python did not start, such as autograd's for a device, works for whoever computes.
-            others = (one for one in threading.enumerate() if not isinstance(one, threading._DummyThread))
-            self._others.update(one for one in others if one is not threading.current_thread())
+            others = (thread for thread in threading.enumerate() if not isinstance(thread, threading._DummyThread))
+            self._others.update(thread for thread in others if thread is not threading.current_thread())
         try:
             self._patch_all()
         except RunEnded:  # the side is refused
@@ -144,8 +144,8 @@ class Redirection:
         for owner, name, make in file_functions.of_python():
             self._wrap(owner, name, make)
         for name in self._of_accessor():  # Python 3.10's pathlib keeps references of its own
-            self._patches.wrap(pathlib._NormalAccessor, name, lambda one: self._stand_ins.get(id(one), (0, one))[1])  # type: ignore[attr-defined]
-        self._patches.wrap(shutil, "_use_fd_functions", lambda one: False)  # a folder's descriptor leads to one place
+            self._patches.wrap(pathlib._NormalAccessor, name, lambda old: self._stand_ins.get(id(old), (0, old))[1])  # type: ignore[attr-defined]
+        self._patches.wrap(shutil, "_use_fd_functions", lambda value: False)  # a folder's descriptor leads to one place
         if hasattr(shutil, "_winapi"):  # it copies in C
             self._patches.wrap(shutil, "_winapi", _without_copying)
         self._patches.wrap(tempfile, "_sanitize_params", self._named_by_tempfile)
@@ -160,14 +160,16 @@ class Redirection:
 
     def _of_accessor(self) -> list[str]:
         accessor = getattr(pathlib, "_NormalAccessor", None)
-        return [name for name, one in vars(accessor).items() if id(_plain(one)) in self._stand_ins] if accessor else []
+        return (
+            [name for name, value in vars(accessor).items() if id(_plain(value)) in self._stand_ins] if accessor else []
+        )
 
     def _wrap(self, owner: Any, name: str, make: Callable[..., Callable[..., Any]]) -> None:
         original = getattr(owner, name)
         known = self._stand_ins.get(id(original))
         stand_in = known[1] if known is not None else self._stand_in(owner, name, original, make)
         self._stand_ins[id(original)] = original, stand_in
-        self._patches.wrap(owner, name, lambda one: stand_in)
+        self._patches.wrap(owner, name, lambda value: stand_in)
 
     def _stand_in(self, owner: Any, name: str, original: Any, make: Callable[..., Callable[..., Any]]) -> Any:
         if isinstance(original, type):
@@ -208,10 +210,10 @@ class Redirection:
     def _libraries(self) -> None:
         """Wraps the functions of the libraries loaded so far."""
         wrapped = {id(stand_in) for _, stand_in in self._stand_ins.values()}
-        for one in opened_in_c.OPENERS:
-            there = opened_in_c.found(f"{one.module}:{one.name}")
+        for opener in opened_in_c.OPENERS:
+            there = opened_in_c.found(f"{opener.module}:{opener.name}")
             if there is not None and id(getattr(*there)) not in wrapped:
-                self._wrap_library(*there, functools.partial(_opening, one))
+                self._wrap_library(*there, functools.partial(_opening, opener))
         for owner, name, full in opened_in_c.refused():
             if id(getattr(owner, name)) not in wrapped:
                 self._wrap_library(owner, name, functools.partial(_refusing, full))
@@ -229,7 +231,7 @@ class Redirection:
     def _by_other_names(self) -> None:
         """Puts the stand-ins in place of originals that a module or the notebook has under other names."""
         stand_ins = self._stand_ins
-        modules = [(name, getattr(one, "__dict__", None)) for name, one in list(sys.modules.items())]
+        modules = [(name, getattr(module, "__dict__", None)) for name, module in list(sys.modules.items())]
         for module, space in (*modules, ("the notebook", self._namespace)):
             if type(space) is not dict or module in _BELOW or module.startswith("gpu_doctor."):
                 continue
@@ -288,13 +290,13 @@ class Redirection:
         closer: Any = getattr(tempfile, "_TemporaryFileCloser", None)
         for function in vars(closer).values() if closer is not None else ():
             before = getattr(function, "__defaults__", None)
-            if before and any(id(one) in self._stand_ins for one in before):
+            if before and any(id(default) in self._stand_ins for default in before):
                 self._patches.hook("tempfile", functools.partial(setattr, function, "__defaults__", before))
-                function.__defaults__ = tuple(self._stand_ins.get(id(one), (0, one))[1] for one in before)
+                function.__defaults__ = tuple(self._stand_ins.get(id(default), (0, default))[1] for default in before)
 
     def _muted(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """Keeps log records of the side from handlers that were there before."""
-        before = {one() for one in list(getattr(logging, "_handlerList", ()))}
+        before = {ref() for ref in list(getattr(logging, "_handlerList", ()))}
 
         def handle(handler: Any, record: Any) -> Any:
             return False if handler in before and self._is_sides() else original(handler, record)
@@ -382,11 +384,11 @@ def _refusing(full: str, original: Callable[..., Any], side: Redirection) -> Cal
 
 
 def _without_copying(api: Any) -> types.SimpleNamespace:
-    return types.SimpleNamespace(**{name: one for name, one in vars(api).items() if name != "CopyFile2"})
+    return types.SimpleNamespace(**{name: value for name, value in vars(api).items() if name != "CopyFile2"})
 
 
-def _plain(one: Any) -> Any:
-    return one.__func__ if isinstance(one, staticmethod) else one
+def _plain(value: Any) -> Any:
+    return value.__func__ if isinstance(value, staticmethod) else value
 
 
 def _temporary_folder() -> str:

@@ -16,7 +16,7 @@ EVERY: Final = "__init__ [!_]* __setitem__ __delitem__ __exit__"
 
 @dataclass(frozen=True)
 class Tracker:
-    """One tracker, with its packages."""
+    """An experiment tracker, with its packages."""
 
     name: str
     """Name as its users write it."""
@@ -139,5 +139,5 @@ TRACKERS: Final[tuple[Tracker, ...]] = (
 )
 """Trackers that a trial mutes. Frameworks report through these, or into files."""
 
-PACKAGES: Final = tuple(name for one in TRACKERS for name in one.packages)
+PACKAGES: Final = tuple(name for tracker in TRACKERS for name in tracker.packages)
 """Packages that only report: their objects are no state of a training."""

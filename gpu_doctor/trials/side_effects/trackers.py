@@ -55,7 +55,7 @@ def reporter_of(value: Any) -> str:
     """Returns the name of the tracker that an object (a writer, say) reports to; empty if it is none."""
     for tracker in TRACKERS:
         classes = (_loaded(place) for place in tracker.muted if ":" in place)
-        if any(isinstance(one, type) and issubclass(type(value), one) for one in classes):
+        if any(isinstance(cls, type) and issubclass(type(value), cls) for cls in classes):
             return tracker.name
     return ""
 
@@ -113,7 +113,7 @@ def _making(tracker: Tracker, held: dict[str, None], function: types.FunctionTyp
         with contextlib.suppress(TypeError):  # a class with slots, or of C
             made.__class__ = _with_nothing(type(made))
         if named_folder := tracker.folder.split():
-            folder = Path(next((given[one] for one in named_folder if given.get(one)), f"runs/{NAMED}"))
+            folder = Path(next((given[argument] for argument in named_folder if given.get(argument)), f"runs/{NAMED}"))
             folder.mkdir(parents=True, exist_ok=True)
             vars(made).update(dict.fromkeys(named_folder, str(folder)))
 
@@ -161,7 +161,7 @@ def _owners(place: Any, tracker: Tracker) -> list[Any]:
     """Returns the module, or the class with those of its bases that belong to the tracker."""
     if not isinstance(place, type):
         return [] if place is None else [place]
-    return [one for one in place.__mro__ if (one.__module__ or "").startswith(tracker.packages)]
+    return [cls for cls in place.__mro__ if (cls.__module__ or "").startswith(tracker.packages)]
 
 
 def _open_run(tracker: Tracker) -> Any:

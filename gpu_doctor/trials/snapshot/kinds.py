@@ -87,7 +87,7 @@ def internal(name: str, namespace: Mapping[str, Any]) -> bool:
 
 
 def kind_of(cls: type) -> str:
-    """How the walk treats instances of `cls`: `skip`, a kind that is kept, or one that cannot be: `unrestorable`."""
+    """Returns how the walk treats instances of `cls`: `skip`, a kind that can be restored, or `unrestorable`."""
     if issubclass(cls, types.ModuleType):
         return "module"
     if cls in ATOMS or issubclass(cls, (enum.Enum, np.generic, random.SystemRandom)):
@@ -156,7 +156,7 @@ def _is_iterator(cls: type, module: str) -> bool:
     if _is_unrestorable(cls, module) or module.partition(".")[0] in _APART or issubclass(cls, weakref.ProxyTypes):
         return False
     # By the dicts, past what a metaclass answers; a class of the user's may inherit it from one that is none.
-    return any("__next__" in vars(one) and not _walkable(one, one.__module__ or "") for one in cls.__mro__)
+    return any("__next__" in vars(base) and not _walkable(base, base.__module__ or "") for base in cls.__mro__)
 
 
 def _is_unrestorable(cls: type, module: str) -> bool:
@@ -174,7 +174,7 @@ def is_open_kind(cls: type) -> bool:
 
 def _is_in(module: str, packages: tuple[str, ...]) -> bool:
     """True if a module is one of some packages, or within one of them."""
-    return module in packages or module.startswith(tuple(f"{one}." for one in packages))
+    return module in packages or module.startswith(tuple(f"{known}." for known in packages))
 
 
 def _walkable(cls: type, module: str) -> bool:
@@ -198,11 +198,13 @@ def _works_with_torch(package: str, loaded: int) -> bool:
     """True if an imported package is made for torch: one of its modules has torch under its name.
 
     Args:
-        package: its first name.
-        loaded: how many modules there are: with further ones the answer may be another.
+        package: first part of its module's name.
+        loaded: number of loaded modules, because the answer may change with further modules.
     """
     spaces = [
-        dict_of(one) for name, one in sys.modules.copy().items() if name == package or name.startswith(f"{package}.")
+        dict_of(module)
+        for name, module in sys.modules.copy().items()
+        if name == package or name.startswith(f"{package}.")
     ]
     return any(space.get("torch") is torch or space.get("nn") is torch.nn for space in spaces)
 

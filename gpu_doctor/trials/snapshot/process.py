@@ -90,7 +90,7 @@ _RANDOM: Final = (
     Switch("Python's random numbers", random.getstate, random.setstate),
     Switch("torch's random numbers", torch.get_rng_state, torch.set_rng_state),
 )
-"""They are written without being compared: their states hold arrays."""
+"""Generators of random numbers, restored without a comparison, because their states hold arrays."""
 
 
 def random_states() -> tuple[Switch, ...]:
@@ -100,14 +100,14 @@ def random_states() -> tuple[Switch, ...]:
 
 def number_formats() -> tuple[Switch, ...]:
     """Returns the switches that change a loop's numbers: a trial on another machine gets them too."""
-    return tuple(one for one in SWITCHES if one.numeric)
+    return tuple(switch for switch in SWITCHES if switch.numeric)
 
 
 def process_undos() -> list[tuple[str, Undo]]:
     """Returns an undo for each random number generator and switch, with its name for people."""
     return [
-        *((one.label, one.undo()) for one in SWITCHES),
-        *((one.label, functools.partial(one.write, one.read())) for one in _RANDOM),
+        *((switch.label, switch.undo()) for switch in SWITCHES),
+        *((switch.label, functools.partial(switch.write, switch.read())) for switch in _RANDOM),
         ("the GPU's random numbers", _gpu_undo()),
         ("MPS's random numbers", _mps_undo()),
         ("torch's profiler", _profiler_undo()),

@@ -89,9 +89,9 @@ class Snapshot:
         self.bytes = tensors.bytes + arrays.bytes
         self.unrestorable = (*walk.unrestorable, *tensors.unrestorable)
         for kind, make in UNDOS.items():
-            self._undos += [(_called(one, kind), make(one)) for one in walk.kept[kind]]
-        loaders = (one for one in walk.kept["instance"] if issubclass(type(one), DataLoader))
-        self._loaders = [(one, vars(one).get("_iterator")) for one in loaders]
+            self._undos += [(_label_of(held, kind), make(held)) for held in walk.kept[kind]]
+        loaders = (instance for instance in walk.kept["instance"] if issubclass(type(instance), DataLoader))
+        self._loaders = [(loader, vars(loader).get("_iterator")) for loader in loaders]
         self._undos.extend(("the namespace", namespace_undo(space)) for space in spaces.values())
         self._process = process_undos()
         self._kept_alive = list(walk.seen.values())
@@ -122,14 +122,14 @@ class Snapshot:
 
     def changed_data(self) -> list[str]:
         """Names the data that was not copied and has changed, such as `train (a tensor of 120 MiB)`."""
-        return [one for store in self._stores for one in store.changed()]
+        return [entry for store in self._stores for entry in store.changed()]
 
     def _keep_open(self, walk: Walk, limit: int) -> None:
         """Stores the state of files that are open for reading, and of buffers in memory."""
         kept = [(name, *undo_of(value)) for value, name in walk.opened.values()]
         self._undos += [(name, undo) for name, _, undo in kept]
         self.bytes += sum(size for _, size, _ in kept)
-        name, largest, _ = max(kept, key=lambda one: one[1], default=("", 0, None))
+        name, largest, _ = max(kept, key=lambda entry: entry[1], default=("", 0, None))
         if largest and self.bytes > limit:
             raise SnapshotTooLarge(
                 f"A trial needs a copy of {name} ({formatting.size(largest)}), and only "
@@ -167,11 +167,11 @@ def _globals_of(roots: Iterable[object]) -> list[dict[str, Any]]:
     return found
 
 
-def _called(one: Any, kind: str) -> str:
+def _label_of(value: Any, kind: str) -> str:
     """Returns a name for people of an object that cannot be put back."""
     if kind == "class":
-        return str(one.__name__)
-    return {"cell": "a closure", "module": "a module"}.get(kind, f"a {type(one).__name__}")
+        return str(value.__name__)
+    return {"cell": "a closure", "module": "a module"}.get(kind, f"a {type(value).__name__}")
 
 
 def _try(notes: list[str], label: str, undo: Undo) -> None:

@@ -93,19 +93,19 @@ class TensorStore:
             sparse = sum(map(_size, aliases)) * _SPARSE_USE < storage.nbytes()
             self._planned += aliases if sparse else [storage]
         uncopied = {_place_of(tensor) for tensor, _ in self._watched}
-        self._counted = [one for one in self._counted if one[0] not in uncopied]
+        self._counted = [counted for counted in self._counted if counted[0] not in uncopied]
         by_device = self._by_device()
         self.bytes = sum(by_device.values())
-        """What the copies take,"""
+        """Memory of all copies, in bytes."""
         self._host = on_host(by_device, _free_bytes, to_host)
         self.host_bytes = sum(needed for device, needed in by_device.items() if device in self._host)
-        """and how much of it of the CPU's memory."""
+        """Memory of the copies on the CPU, in bytes."""
 
     def _by_device(self) -> dict[torch.device, int]:
         """Bytes to be copied."""
         found: dict[torch.device, int] = {}
-        for one in self._planned:
-            found[one.device] = found.get(one.device, 0) + _size(one)
+        for planned in self._planned:
+            found[planned.device] = found.get(planned.device, 0) + _size(planned)
         return found
 
     def _plan(self, tensor: torch.Tensor, users: dict[tuple[str, int], tuple[Any, list[torch.Tensor]]]) -> None:
@@ -150,30 +150,30 @@ class TensorStore:
         there = {device: taken for device, taken in self._by_device().items() if device not in self._host}
         torch_memory.hold(self, {device.index: taken for device, taken in there.items()})
         with torch.no_grad(), _settled(self._by_device()):
-            self._saved = [(one, self._copied(one)) for one in self._planned]
+            self._saved = [(planned, self._copied(planned)) for planned in self._planned]
 
-    def _copied(self, one: Any) -> Any:
+    def _copied(self, source: Any) -> Any:
         """A copy of a storage or a tensor."""
-        return one.cpu() if one.device.type != "cpu" and one.device in self._host else one.clone()
+        return source.cpu() if source.device.type != "cpu" and source.device in self._host else source.clone()
 
     def restore(self) -> list[str]:
         """Writes the bytes back, then geometry, gradients and flags; returns a sentence for each thing that failed."""
         notes: list[str] = []
         with torch._C.DisableTorchFunctionSubclass(), torch.no_grad(), _settled(self._by_device()):
-            for one, saved in self._saved:
-                if id(one) in self._sparse:
-                    _fill_sparse(self._sparse[id(one)], saved)
+            for planned, saved in self._saved:
+                if id(planned) in self._sparse:
+                    _fill_sparse(self._sparse[id(planned)], saved)
                     continue
-                if not isinstance(one, torch.Tensor) and one.nbytes() != saved.nbytes():
-                    one.resize_(saved.nbytes())
-                one.copy_(saved)
+                if not isinstance(planned, torch.Tensor) and planned.nbytes() != saved.nbytes():
+                    planned.resize_(saved.nbytes())
+                planned.copy_(saved)
             # Places first, of all: a gradient can be assigned only to a tensor that has its dtype and shape again.
             placed = [entry for entry in self._entries if _done(_place, entry, notes)]
             for entry in placed:
                 _done(_flag, entry, notes)
             for _, version in self._counted:
                 version.__exit__(None, None, None)
-        return notes + [_stays(one) for one in self.changed()]
+        return notes + [_stays(entry) for entry in self.changed()]
 
     def changed(self) -> list[str]:
         """Returns the data that is not copied and has changed, in the words of `uncopied`."""
@@ -199,9 +199,9 @@ def _place_of(tensor: torch.Tensor) -> tuple[str, int]:
     return str(tensor.device), tensor.untyped_storage().data_ptr()
 
 
-def _size(one: Any) -> int:
+def _size(source: Any) -> int:
     """Returns the bytes of a storage or a tensor."""
-    return int(one.numel() * one.element_size() if isinstance(one, torch.Tensor) else one.nbytes())
+    return int(source.numel() * source.element_size() if isinstance(source, torch.Tensor) else source.nbytes())
 
 
 def _shape(tensor: torch.Tensor) -> str:
@@ -217,9 +217,9 @@ def on_host(
     """The devices whose tensors are kept on the CPU: their own memory is short, or is to be left alone.
 
     Args:
-        by_device: bytes to be copied.
-        free_bytes: of a device.
-        to_host: of all devices.
+        by_device: bytes to copy, by device.
+        free_bytes: returns the free memory of a device, in bytes.
+        to_host: True to copy the tensors of all devices to the host.
     """
     short = (device for device, needed in by_device.items() if free_bytes(device) < _ROOM * needed)
     return set(by_device) if to_host else {torch.device("cpu"), *short} & set(by_device)
@@ -233,12 +233,12 @@ def _free_bytes(device: torch.device) -> int:
 @contextmanager
 def _settled(devices: Iterable[torch.device]) -> Iterator[None]:
     """Waits for these devices at both ends: copies run on the current stream, and the cell may have others."""
-    used = [one for one in devices if one.type == "cuda"] if torch.cuda.is_initialized() else []
-    for one in used:
-        torch.cuda.synchronize(one)
+    used = [device for device in devices if device.type == "cuda"] if torch.cuda.is_initialized() else []
+    for device in used:
+        torch.cuda.synchronize(device)
     yield
-    for one in used:
-        torch.cuda.synchronize(one)
+    for device in used:
+        torch.cuda.synchronize(device)
 
 
 def _place(entry: _Tensor) -> None:
@@ -329,7 +329,7 @@ class ArrayStore:
                 np.copyto(array.view(np.ndarray), saved, casting="no")
             except Exception as error:
                 notes.append(f"An array of shape {saved.shape} could not be put back: {error}")
-        return notes + [_stays(one) for one in self.changed()]
+        return notes + [_stays(entry) for entry in self.changed()]
 
     def changed(self) -> list[str]:
         """Returns the data that is not copied and has changed, in the words of `uncopied`."""

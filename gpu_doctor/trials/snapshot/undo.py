@@ -1,4 +1,4 @@
-"""How each kind of container, instance and random number generator is put back: a function that writes what was."""
+"""Restores each kind of container, instance and random number generator: makes a function that writes the old state."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ def _left_changed(source: CellSource, namespace: Mapping[str, Any]) -> Iterator[
                 yield ast.unparse(node.func), node.lineno
             continue
         targets = [node.target] if isinstance(node, ast.AugAssign) else node.targets
-        for target in (part for one in targets for part in parts_of_target(one)):
+        for target in (part for assigned in targets for part in parts_of_target(assigned)):
             meant = _meant(target, known)
             if _is_librarys(target, meant, known) and not is_among(meant, _PUT_BACK):
                 yield ast.unparse(target), node.lineno

@@ -56,7 +56,7 @@ class Walk:
     """A walk over objects: collects each reachable object once, by kind, and names what cannot be copied."""
 
     def __init__(self) -> None:
-        """Nothing is reached yet."""
+        """Starts a walk that has reached nothing."""
         self.seen: dict[int, Any] = {}
         self.kept: dict[str, list[Any]] = {kind: [] for kind in (*UNDOS, "tensor", "array")}
         self._kinds: dict[type, str] = {}
@@ -84,7 +84,7 @@ class Walk:
         for namespace in namespaces:
             self.seen[id(namespace)] = namespace
             self._stack += [(value, name) for name, value in namespace.items() if not internal(name, namespace)]
-        self._stack += [(one, type(one).__name__) for one in extra]
+        self._stack += [(root, type(root).__name__) for root in extra]
         self._drain()
         self._in_data = True
         self._stack = self._datasets
@@ -175,7 +175,7 @@ class Walk:
     def _class(self, value: type, name: str) -> None:
         if is_users(value.__module__ or ""):
             self.kept["class"].append(value)
-            self._push([one for part in class_state(value).values() for one in behind(part)], name)
+            self._push([held for part in class_state(value).values() for held in behind(part)], name)
             self._push(value.__bases__, name)
         elif issubclass(value, torch.nn.Module) and _made_meanwhile(value):
             self.kept["class"].append(value)
@@ -221,7 +221,9 @@ class Walk:
     def _cached(self, value: Any, name: str) -> None:
         """Follows a cached function to the function it wraps and to the cached results."""
         parts = gc.get_referents(value)
-        parts += [inner for one in parts if type(one).__name__ == "_lru_list_elem" for inner in gc.get_referents(one)]
+        parts += [
+            inner for part in parts if type(part).__name__ == "_lru_list_elem" for inner in gc.get_referents(part)
+        ]
         own = dict_of(value)
         self._stack.append((own, name))
         for part in parts:
@@ -231,7 +233,7 @@ class Walk:
         self._push((value(),), name)
 
     def _unrestorable(self, value: Any, name: str) -> None:
-        if any(value is one for one in (sys.stdout, sys.stderr, sys.stdin, sys.__stdout__, sys.__stderr__)):
+        if any(value is stream for stream in (sys.stdout, sys.stderr, sys.stdin, sys.__stdout__, sys.__stderr__)):
             return
         if is_open_kind(type(value)):
             if is_kept(value):

@@ -95,7 +95,7 @@ def test_a_compiled_step_keeps_its_graphs_while_it_is_marked_on_a_device(
 
 
 def test_all_of_ours_is_left_out_but_what_a_graph_goes_through() -> None:
-    found = compiler.left_out()
+    found = compiler.skipped_names()
     ours = [name for name in sys.modules if name.startswith("gpu_doctor.capture.")]
     through = {f"gpu_doctor.{name}" for name in compiler.TRACED}
     held = {name for name in ours if not any(name == one or name.startswith(f"{one}.") for one in found)}
@@ -133,5 +133,5 @@ def test_the_compiler_looks_once_through_the_folders_that_it_leaves_out(monkeypa
     before = len(rules.SKIP_DIRS)
     with listening(Recorder(), {}, accelerated=False):
         pass
-    assert made == [before + len(compiler.left_out())]
+    assert made == [before + len(compiler.skipped_names())]
     assert rules.check_file(compiler.__file__).skipped and not rules.check_file(sys.modules[__name__].__file__).skipped

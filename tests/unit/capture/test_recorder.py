@@ -5,12 +5,10 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-import numpy as np
 import pytest
 
 from gpu_doctor.capture.events import CPU
 from gpu_doctor.capture.kept_losses import DENSE_LOSSES
-from gpu_doctor.capture.readings import MOST_READINGS, Readings
 from gpu_doctor.capture.recorder import Recorder, RunEnded
 from gpu_doctor.capture.step_table import StepTable
 from gpu_doctor.recording import Cursor, LoaderSetup, Metric
@@ -128,16 +126,6 @@ def test_losses_that_cannot_be_read_leave_a_note() -> None:
     recording = recorder.close()
     assert len(recording.losses.value) == 0
     assert recording.notes == ("The losses could not be read: device lost",)
-
-
-def test_readings_are_bounded_and_keep_their_mean() -> None:
-    readings = Readings(WATT)
-    for i in range(3 * MOST_READINGS):
-        readings.add(float(i), float(i % 2))
-    series = readings.series()
-    assert len(series.values) <= MOST_READINGS
-    assert (np.diff(series.times_s) > 0).all()
-    assert abs(series.values.mean() - 0.5) < 0.1
 
 
 def test_news_come_in_parts_and_once() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from gpu_doctor.machine.checkup import gather
 from gpu_doctor.machine.checkup.check import CheckLine, Checkup, Facts, check, judged
 from gpu_doctor.machine.checkup.facts import CardFacts, TorchFacts
 from gpu_doctor.machine.nvml import neighbours, probe
+from tests.support.html_page import HOSTILE, Page
 from tests.support.stub_nvml import GIB, NO_DRIVER, Card, StubNvml
 
 MIB = 1 << 20
@@ -56,7 +56,7 @@ def test_a_healthy_h200(monkeypatch: pytest.MonkeyPatch) -> None:
     checkup = machine(monkeypatch, Card(util=(0, 0)))
     assert not_ok(checkup) == {}
     assert "torch and NVML both see 1 GPU: NVIDIA H200 (141 GiB)" in line(checkup, "GPU").found
-    assert "serves CUDA 13.0" in line(checkup, "driver").found
+    assert "supports CUDA 13.0" in line(checkup, "driver").found
     assert all(not one.to_do for one in checkup.lines)
     assert "MIG" not in str(checkup)
 
@@ -74,7 +74,7 @@ def test_a_t4_on_colab(monkeypatch: pytest.MonkeyPatch) -> None:
     }
     checkup = machine(monkeypatch, card, torch=torch, driver="550.54.15", cuda=12040, **colab)
     assert not_ok(checkup) == {"other processes": "not measured"}
-    assert "serves CUDA 12.4; torch is built for 12.6" in line(checkup, "driver").found
+    assert "supports CUDA 12.4; torch is built for 12.6" in line(checkup, "driver").found
     assert "version compatibility" in line(checkup, "driver").found
     assert "compute capability 7.5" in line(checkup, "architecture").found
 
@@ -166,7 +166,7 @@ def test_a_driver_too_old(monkeypatch: pytest.MonkeyPatch) -> None:
     checkup = machine(monkeypatch, Card(), torch=torch, driver="470.82.01", cuda=11040)
     found = line(checkup, "driver")
     assert found.status == "wrong"
-    assert "470.82.01 serves CUDA 11.4; torch is built for 13.0" in found.found
+    assert "470.82.01 supports CUDA 11.4; torch is built for 13.0" in found.found
     assert "a torch built for CUDA 11" in found.to_do
     assert line(checkup, "torch build").status == "not measured"
     forward = machine(monkeypatch, Card(), driver="535.1", cuda=12020)  # NVIDIA's forward-compatibility package
@@ -249,7 +249,7 @@ def test_torch_is_not_asked_before_cuda_is_in_use(monkeypatch: pytest.MonkeyPatc
     no_nvml = machine(monkeypatch, Card(), torch=torch, init_fails=NO_DRIVER, driver_loaded=True)
     assert not_ok(no_nvml) == {"driver": "not measured", "torch build": "not measured"}
     no_card = machine(monkeypatch, torch=torch)
-    assert line(no_card, "GPU").found == "no GPU: the CPU is judged as the device."
+    assert line(no_card, "GPU").found == "No GPU: training runs on the CPU."
 
 
 def test_a_container_without_cudas_part_of_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -267,7 +267,7 @@ def test_without_nvml_library_but_with_a_gpu() -> None:
 @pytest.mark.parametrize("problem", ["no-driver", "no-library", ""])
 def test_no_gpu_is_one_calm_line_and_nothing_invented(problem: str) -> None:
     checkup = judged(dataclasses.replace(NO_GPU, nvml_problem=problem))
-    assert checkup.lines[0] == CheckLine("GPU", "ok", "no GPU: the CPU is judged as the device.")
+    assert checkup.lines[0] == CheckLine("GPU", "ok", "No GPU: training runs on the CPU.")
     assert {one.topic for one in checkup.lines[1:]} == {"CPU cores", "/dev/shm", "worker start"}
     assert "NVIDIA" not in str(checkup) and "CUDA" not in str(checkup)
 
@@ -363,24 +363,11 @@ def test_as_plain_data() -> None:
 
 
 def test_html_is_self_contained_and_escaped() -> None:
-    evil = "<script>alert('x')</script>&\""
     facts = dataclasses.replace(
-        HOST, torch=CUDA_13, cards=(CardFacts(name=evil),), cards_installed=1, nvml_problem=evil
+        HOST, torch=CUDA_13, cards=(CardFacts(name=HOSTILE),), cards_installed=1, nvml_problem=HOSTILE
     )
     page = judged(facts)._repr_html_()
-    seen: list[str] = []
-
-    class Tags(HTMLParser):
-        def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-            seen.append(tag)
-            assert {name for name, _ in attrs} <= {"style"}
-
-        def handle_endtag(self, tag: str) -> None:
-            seen.remove(tag)
-
-    Tags().feed(page)
+    assert "<script>alert('x')</script>" in Page(page).text
     assert "table-layout:auto" in page, "JupyterLab's equally wide columns put the marks over the topics"
-    assert seen == [], "every tag is closed"
-    assert "<script" not in page and "&lt;script&gt;alert(&#x27;x&#x27;)" in page
     assert "url(" not in page and "http" not in page.replace("https://", "")
     assert "color:#" not in page, "the text keeps the page's colour, light or dark"

@@ -7,6 +7,8 @@ import os
 import pkgutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,7 +24,7 @@ from gpu_doctor.machine import processes as children
 from gpu_doctor.machine.checkup import gather
 from gpu_doctor.machine.nvml import activity, gauges, neighbours, probe
 from gpu_doctor.machine.nvml.visible import look
-from gpu_doctor.machine.probe import ProbeScope
+from gpu_doctor.machine.probe import Probe, ProbeScope, Reader
 from gpu_doctor.machine.probes import PROBES
 from gpu_doctor.recording import DeviceSetup
 from tests.support.probing import MIB, values
@@ -31,28 +33,43 @@ from tests.support.stub_nvml import GIB, LOST, NO_DRIVER, NO_LIBRARY, NOT_SUPPOR
 
 
 class Desk:
-    """What a probe is opened with: a clock to turn by hand, notes to read."""
+    """Machine with stubbed cards on which a probe is opened: a clock to turn by hand, notes to read."""
 
-    def __init__(self) -> None:
-        self.now_s, self.notes = 50.0, list[str]()
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.now_s, self.notes, self._patch = 50.0, list[str](), patch
         self.scope = ProbeScope(note=self.notes.append, clock=lambda: self.now_s)
+
+    def cards(self, *cards: Card, **more: Any) -> StubNvml:
+        """Puts cards into the machine; returns the vendor's module that tells of them."""
+        vendor = StubNvml(*cards, **more)
+        self._patch.setattr(probe, "VENDOR", vendor)
+        return vendor
+
+    def uses_cuda(self, in_use: bool, *uuids: str) -> None:
+        """Lets torch have initialised CUDA, or not, and name these cards; none if it is too old to tell UUIDs."""
+        self._patch.setattr(probe, "cuda_in_use", lambda: in_use)
+        self._patch.setattr(probe, "device_uuids", lambda: uuids)
+
+    def sees_every_process(self, whole: bool) -> None:
+        """Lets the machine be one whose list of processes is whole, or a container."""
+        self._patch.setattr(neighbours, "sees_every_process", lambda: whole)
+
+    @contextmanager
+    def reading(self, opened: Probe = probe.opened) -> Iterator[Reader]:
+        """Opens a probe that has a source."""
+        with opened(self.scope) as read:
+            assert read is not None
+            yield read
+
+    def read_once(self) -> dict[str, float]:
+        """Returns what the probe of NVML reads first."""
+        with self.reading() as read:
+            return values(read())
 
 
 @pytest.fixture
-def desk() -> Desk:
-    return Desk()
-
-
-def torch_names(monkeypatch: pytest.MonkeyPatch, *uuids: str) -> None:
-    """torch has initialised CUDA and names these cards; none where it is too old to tell UUIDs."""
-    monkeypatch.setattr(probe, "cuda_in_use", lambda: True)
-    monkeypatch.setattr(probe, "device_uuids", lambda: uuids)
-
-
-def stubbed(monkeypatch: pytest.MonkeyPatch, *cards: Card, **more: Any) -> StubNvml:
-    vendor = StubNvml(*cards, **more)
-    monkeypatch.setattr(probe, "VENDOR", vendor)
-    return vendor
+def desk(monkeypatch: pytest.MonkeyPatch) -> Desk:
+    return Desk(monkeypatch)
 
 
 def test_every_module_of_a_probe_is_listed() -> None:
@@ -61,19 +78,16 @@ def test_every_module_of_a_probe_is_listed() -> None:
     assert opened - {None} == {one for _, one in PROBES}
 
 
-def test_a_gpu_that_shares_a_module_with_its_cpu(monkeypatch: pytest.MonkeyPatch, desk: Desk) -> None:
-    stubbed(monkeypatch, Card(name="NVIDIA GH200 480GB", c2c=(10, 44_712)))
-    with probe.opened(desk.scope) as read:
-        assert read is not None
-        assert values(read())["c2c_bytes_per_s"] == pytest.approx(447.12e9)
+def test_a_gpu_that_shares_a_module_with_its_cpu(desk: Desk) -> None:
+    desk.cards(Card(name="NVIDIA GH200 480GB", c2c=(10, 44_712)))
+    assert desk.read_once()["c2c_bytes_per_s"] == pytest.approx(447.12e9)
 
 
-def test_a_healthy_h200(monkeypatch: pytest.MonkeyPatch, desk: Desk) -> None:
+def test_a_healthy_h200(desk: Desk) -> None:
     gpm = {1: float("nan"), 2: 64.0, 3: 31.0, 5: 12.5, 10: 40.0}
     card = Card(gpm=gpm, reasons=4, processes=[(1, 9 * GIB)])
-    vendor = stubbed(monkeypatch, card)
-    with probe.opened(desk.scope) as read:
-        assert read is not None
+    vendor = desk.cards(card)
+    with desk.reading() as read:
         first = values(read())
         desk.now_s += 0.5
         again = values(read())
@@ -93,10 +107,9 @@ def test_a_healthy_h200(monkeypatch: pytest.MonkeyPatch, desk: Desk) -> None:
     assert "nvmlDeviceGetPcieThroughput" not in vendor.calls
 
 
-def test_groups_and_units_are_what_the_view_draws_by(monkeypatch: pytest.MonkeyPatch, desk: Desk) -> None:
-    stubbed(monkeypatch, Card(gpm={2: 64.0}))
-    with probe.opened(desk.scope) as read:
-        assert read is not None
+def test_groups_and_units_are_what_the_view_draws_by(desk: Desk) -> None:
+    desk.cards(Card(gpm={2: 64.0}))
+    with desk.reading() as read:
         desk.now_s += 0.2
         metrics = {metric.name: metric for metric, _ in read()}
     assert metrics["gpu_util_pct"].group == metrics["sm_active_pct"].group == "utilization"
@@ -106,10 +119,9 @@ def test_groups_and_units_are_what_the_view_draws_by(monkeypatch: pytest.MonkeyP
         assert unit is None or metric.unit == unit
 
 
-def test_what_is_not_supported_is_absent_never_zero_and_asked_once(monkeypatch: pytest.MonkeyPatch, desk: Desk) -> None:
-    vendor = stubbed(monkeypatch, Card(util=None, energy_mj=None, gen=None, temperature=None))
-    with probe.opened(desk.scope) as read:
-        assert read is not None
+def test_what_is_not_supported_is_absent_never_zero_and_asked_once(desk: Desk) -> None:
+    vendor = desk.cards(Card(util=None, energy_mj=None, gen=None, temperature=None))
+    with desk.reading() as read:
         for _ in range(3):
             found = values(read())
             assert not {"gpu_util_pct", "gpu_energy_j", "pcie_gen", "gpu_temperature_c"} & found.keys()
@@ -118,21 +130,18 @@ def test_what_is_not_supported_is_absent_never_zero_and_asked_once(monkeypatch: 
     assert desk.notes == []
 
 
-def test_an_old_pynvml_lacks_functions(monkeypatch: pytest.MonkeyPatch, desk: Desk) -> None:
-    vendor = stubbed(monkeypatch, Card(reasons=8))
+def test_an_old_pynvml_lacks_functions(desk: Desk) -> None:
+    vendor = desk.cards(Card(reasons=8))
     vendor.without = {"nvmlDeviceGetCurrentClocksEventReasons", "nvmlGpmQueryDeviceSupport", "nvmlDeviceGetClockInfo"}
-    with probe.opened(desk.scope) as read:
-        assert read is not None
-        found = values(read())
+    found = desk.read_once()
     assert found["clock_limit_bits"] == 8 and "sm_clock_mhz" not in found
 
 
-def test_nvml_fails_half_way(monkeypatch: pytest.MonkeyPatch, desk: Desk) -> None:
+def test_nvml_fails_half_way(desk: Desk) -> None:
     lost, well = Card(uuid="GPU-a"), Card(uuid="GPU-b", util=(5, 5))
-    vendor = stubbed(monkeypatch, lost, well)
-    torch_names(monkeypatch, "a", "b")
-    with probe.opened(desk.scope) as read:
-        assert read is not None
+    vendor = desk.cards(lost, well)
+    desk.uses_cuda(True, "a", "b")
+    with desk.reading() as read:
         read()
         lost.failing = LOST
         found = read()
@@ -146,9 +155,8 @@ def test_nvml_fails_half_way(monkeypatch: pytest.MonkeyPatch, desk: Desk) -> Non
 
 def test_one_failing_reading_does_not_take_the_card_off(monkeypatch: pytest.MonkeyPatch, desk: Desk) -> None:
     card = Card()
-    vendor = stubbed(monkeypatch, card)
-    with probe.opened(desk.scope) as read:
-        assert read is not None
+    vendor = desk.cards(card)
+    with desk.reading() as read:
         read()
         monkeypatch.setattr(vendor, "nvmlDeviceGetUtilizationRates", lambda card: (_ for _ in ()).throw(NVMLError(999)))
         found = values(read())
@@ -158,8 +166,8 @@ def test_one_failing_reading_does_not_take_the_card_off(monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("code", [NO_DRIVER, NO_LIBRARY, 18])
-def test_no_driver_is_no_probe_and_no_word(monkeypatch: pytest.MonkeyPatch, desk: Desk, code: int) -> None:
-    vendor = stubbed(monkeypatch, Card(), init_fails=code)
+def test_no_driver_is_no_probe_and_no_word(desk: Desk, code: int) -> None:
+    vendor = desk.cards(Card(), init_fails=code)
     with probe.opened(desk.scope) as read:
         assert read is None
     assert (probe.devices(), probe.driver_version(), vendor.open, desk.notes) == ((), "", 0, [])
@@ -172,14 +180,14 @@ def test_no_library_and_no_card(monkeypatch: pytest.MonkeyPatch, desk: Desk) -> 
     with probe.opened(desk.scope) as read:
         assert read is None
     assert probe.devices() == ()
-    vendor = stubbed(monkeypatch)
+    vendor = desk.cards()
     with probe.opened(desk.scope) as read:
         assert read is None
     assert vendor.open == 0
 
 
-def test_devices_and_driver(monkeypatch: pytest.MonkeyPatch) -> None:
-    vendor = stubbed(monkeypatch, Card(name="Tesla T4", uuid="GPU-t4", memory=15 * GIB, capability=(7, 5)))
+def test_devices_and_driver(desk: Desk) -> None:
+    vendor = desk.cards(Card(name="Tesla T4", uuid="GPU-t4", memory=15 * GIB, capability=(7, 5)))
     assert probe.devices() == (DeviceSetup(0, "Tesla T4", "GPU-t4", 15 * GIB, (7, 5)),)
     assert probe.driver_version() == "580.65.06"
     assert vendor.open == 0
@@ -264,15 +272,14 @@ def test_cards_are_looked_up_again_when_the_cell_initialises_cuda(monkeypatch: p
         Card(uuid=f"GPU-{one}", util=(util, 0), used=used * GIB, gpm={1: 50.0})
         for one, util, used in (("a", 97, 70), ("c", 40, 5))
     )
-    vendor = stubbed(monkeypatch, theirs, Card(uuid="GPU-b"), ours)
-    with probe.opened(desk.scope) as read:
-        assert read is not None
+    vendor = desk.cards(theirs, Card(uuid="GPU-b"), ours)
+    with desk.reading() as read:
         desk.now_s += 0.5
         before = read()
         assert values(before, 0)["driver_cuda"] == 13000 and values(before, 2)["gpu_memory_total_bytes"] == 141 * GIB
         others = {"gpu_util_pct", "gpu_memory_used_bytes", "gpu_temperature_c", "other_processes"}
         assert not others & values(before, 0).keys(), "nobody knows yet which card is torch's first"
-        torch_names(monkeypatch, "c")
+        desk.uses_cuda(True, "c")
         after = read()
         assert values(after, 0)["gpu_util_pct"] == 40 and values(after, 0)["gpu_memory_used_bytes"] == 5 * GIB
         assert values(after, 0)["sm_clock_max_mhz"] == 1980, "what is read rarely is read of the new card at once"
@@ -286,21 +293,18 @@ def test_cards_are_looked_up_again_when_the_cell_initialises_cuda(monkeypatch: p
 
 
 def test_a_card_that_the_cell_makes_visible_is_read_from_then_on(monkeypatch: pytest.MonkeyPatch, desk: Desk) -> None:
-    stubbed(monkeypatch, Card(uuid="GPU-a"))
+    desk.cards(Card(uuid="GPU-a"))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    with probe.opened(desk.scope) as read:
-        assert read is not None
+    with desk.reading() as read:
         assert read() == []
-        torch_names(monkeypatch, "a")
+        desk.uses_cuda(True, "a")
         assert values(read())["gpu_util_pct"] == 71
 
 
 def test_the_only_card_is_read_before_cuda_is_in_use(monkeypatch: pytest.MonkeyPatch, desk: Desk) -> None:
-    stubbed(monkeypatch, Card(uuid="GPU-a", refused=True), Card(uuid="GPU-b", util=(12, 0)))
+    desk.cards(Card(uuid="GPU-a", refused=True), Card(uuid="GPU-b", util=(12, 0)))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
-    with probe.opened(desk.scope) as read:
-        assert read is not None
-        assert values(read())["gpu_util_pct"] == 12
+    assert desk.read_once()["gpu_util_pct"] == 12
 
 
 @pytest.mark.parametrize(("told", "uuid"), [("cc", "MIG-two"), ("MIG-one", "MIG-one"), ("MIG-two", "MIG-two")])
@@ -326,12 +330,11 @@ def test_unlike_cards_are_numbered_by_bus_with_a_note() -> None:
 def test_a_mig_slice(monkeypatch: pytest.MonkeyPatch, desk: Desk, allowed: str | None) -> None:
     slices = [Card(name=f"MIG {n}", uuid=f"MIG-{n}", memory=20 * GIB, util=None) for n in ("one", "two")]
     slices[1].gpm, slices[0].gpm = {5: 44.0}, {5: 11.0}
-    stubbed(monkeypatch, Card(util=None, gpm={5: 99.0}, slices=slices))
+    desk.cards(Card(util=None, gpm={5: 99.0}, slices=slices))
     if allowed:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", allowed)
-    torch_names(monkeypatch)
-    with probe.opened(desk.scope) as read:
-        assert read is not None
+    desk.uses_cuda(True)
+    with desk.reading() as read:
         desk.now_s += 0.5
         found = values(read())
     assert found["gpu_memory_total_bytes"] == 20 * GIB and "gpu_util_pct" not in found
@@ -341,39 +344,24 @@ def test_a_mig_slice(monkeypatch: pytest.MonkeyPatch, desk: Desk, allowed: str |
 
 
 @pytest.mark.parametrize(
-    ("processes", "in_use", "told"),
+    ("processes", "in_use", "whole", "told"),
     [
-        ([], False, None),  # a container that hides the list
-        ([(1, 3 * GIB), (os.getpid(), GIB)], True, (1, 3 * GIB)),
-        ([(1, None)], False, (1, None)),
-        ([(1, GIB)], True, None),  # another namespace: one of them may be this process
-        ([], True, None),  # a container that hides the list
-        (None, False, None),
+        ([], False, False, None),  # a container that hides the list
+        ([], True, False, None),
+        ([], False, True, (0, 0)),
+        ([], True, True, None),
+        ([(1, 3 * GIB), (os.getpid(), GIB)], True, False, (1, 3 * GIB)),
+        ([(1, None)], False, False, (1, None)),
+        ([(1, GIB)], True, False, None),  # another namespace: one of them may be this process
+        (None, False, False, None),
     ],
 )
-def test_other_processes(monkeypatch: pytest.MonkeyPatch, desk: Desk, processes: Any, in_use: bool, told: Any) -> None:
-    stubbed(monkeypatch, Card(processes=processes))
-    monkeypatch.setattr(probe, "cuda_in_use", lambda: in_use)
-    monkeypatch.setattr(neighbours, "sees_every_process", lambda: False)
-    with probe.opened(desk.scope) as read:
-        assert read is not None
-        found = values(read())
-    if told is None:
-        assert "other_processes" not in found and "other_processes_bytes" not in found
-    else:
-        assert found["other_processes"] == told[0] and found.get("other_processes_bytes") == told[1]
-
-
-@pytest.mark.parametrize(("in_use", "told"), [(False, 0), (True, None)])
-def test_an_empty_list_says_nobody_only_outside_of_containers(
-    monkeypatch: pytest.MonkeyPatch, desk: Desk, in_use: bool, told: int | None
-) -> None:
-    stubbed(monkeypatch, Card(processes=[]))
-    monkeypatch.setattr(probe, "cuda_in_use", lambda: in_use)
-    monkeypatch.setattr(neighbours, "sees_every_process", lambda: True)
-    with probe.opened(desk.scope) as read:
-        assert read is not None
-        assert values(read()).get("other_processes") == told
+def test_other_processes(desk: Desk, processes: Any, in_use: bool, whole: bool, told: Any) -> None:
+    desk.cards(Card(processes=processes))
+    desk.uses_cuda(in_use)
+    desk.sees_every_process(whole)
+    found = desk.read_once()
+    assert (found.get("other_processes"), found.get("other_processes_bytes")) == (told or (None, None))
 
 
 def test_linux_own_processes_are_seen_outside_of_containers_alone(tmp_path: Path) -> None:
@@ -383,11 +371,10 @@ def test_linux_own_processes_are_seen_outside_of_containers_alone(tmp_path: Path
     assert not neighbours.sees_every_process(tmp_path / "no Linux")
 
 
-def test_how_busy_others_are_is_asked_since_the_reading_before(monkeypatch: pytest.MonkeyPatch, desk: Desk) -> None:
+def test_how_busy_others_are_is_asked_since_the_reading_before(desk: Desk) -> None:
     card = Card(busy_for=[(7, 1, 90)])
-    stubbed(monkeypatch, card)
-    with probe.opened(desk.scope) as read:
-        assert read is not None
+    desk.cards(card)
+    with desk.reading() as read:
         assert values(read())["other_processes_util_pct"] == 90
         card.busy_for = [(7, 1, 90), (9, 1, 10)]
         desk.now_s += 10.0
@@ -408,14 +395,10 @@ def test_how_busy_others_are_is_asked_since_the_reading_before(monkeypatch: pyte
         (None, False, None),
     ],
 )
-def test_how_busy_others_keep_the_card(
-    monkeypatch: pytest.MonkeyPatch, desk: Desk, samples: Any, in_use: bool, told: float | None
-) -> None:
-    stubbed(monkeypatch, Card(busy_for=samples))
-    monkeypatch.setattr(probe, "cuda_in_use", lambda: in_use)
-    with probe.opened(desk.scope) as read:
-        assert read is not None
-        assert values(read()).get("other_processes_util_pct") == told
+def test_how_busy_others_keep_the_card(desk: Desk, samples: Any, in_use: bool, told: float | None) -> None:
+    desk.cards(Card(busy_for=samples))
+    desk.uses_cuda(in_use)
+    assert desk.read_once().get("other_processes_util_pct") == told
 
 
 class StubTorch:
@@ -463,8 +446,7 @@ def test_torchs_allocator(monkeypatch: pytest.MonkeyPatch, desk: Desk) -> None:
     torch = StubTorch()
     torch.retries = 0
     monkeypatch.setitem(sys.modules, "torch", torch)
-    with torch_memory.opened(desk.scope) as read:
-        assert read is not None
+    with desk.reading(torch_memory.opened) as read:
         assert read() == []
         torch.awake = True
         assert read() == [], "nothing was ever allocated"
@@ -488,8 +470,7 @@ def test_a_trials_copies_are_no_memory_of_the_program(monkeypatch: pytest.Monkey
     monkeypatch.setitem(sys.modules, "torch", torch)
     holder = type("Copies", (), {})()
     torch_memory.hold(holder, {0: 40, 1: 7})
-    with torch_memory.opened(desk.scope) as read:
-        assert read is not None
+    with desk.reading(torch_memory.opened) as read:
         torch.awake = True
         torch.now, torch.peak, torch.reserved = 100, 900, 1000
         read()
@@ -503,8 +484,7 @@ def test_an_old_peak_is_not_this_runs(monkeypatch: pytest.MonkeyPatch, desk: Des
     torch = StubTorch()
     torch.awake, torch.now, torch.peak, torch.reserved = True, 100, 5000, 6000
     monkeypatch.setitem(sys.modules, "torch", torch)
-    with torch_memory.opened(desk.scope) as read:
-        assert read is not None
+    with desk.reading(torch_memory.opened) as read:
         for torch.now in (100, 700, 200):
             assert "torch_peak_bytes" not in values(read()), "a reading now and then is no peak"
         torch.peak = 5001
@@ -516,8 +496,7 @@ def test_an_old_peak_is_not_this_runs(monkeypatch: pytest.MonkeyPatch, desk: Des
 def test_what_was_reached_before_the_first_reading_is_the_runs_own(monkeypatch: pytest.MonkeyPatch, desk: Desk) -> None:
     torch = StubTorch()
     monkeypatch.setitem(sys.modules, "torch", torch)
-    with torch_memory.opened(desk.scope) as read:
-        assert read is not None
+    with desk.reading(torch_memory.opened) as read:
         torch.awake, torch.now, torch.peak, torch.reserved = True, 100, 900, 1000
         found = values(read())
         assert (found["torch_peak_bytes"], found["torch_alloc_retries"]) == (900, 3)
@@ -738,10 +717,9 @@ def test_cores_that_are_switched_off_have_no_times(
     assert machine.read()["cpu_util_pct"] == pytest.approx(busy)
 
 
-def test_the_real_pynvml_has_what_is_asked_of_it(monkeypatch: pytest.MonkeyPatch, desk: Desk) -> None:
-    vendor = stubbed(monkeypatch, Card(gpm={2: 64.0}, c2c=(10, 44_712), reasons=4, processes=[(1, GIB)]))
-    with probe.opened(desk.scope) as read:
-        assert read is not None
+def test_the_real_pynvml_has_what_is_asked_of_it(desk: Desk) -> None:
+    vendor = desk.cards(Card(gpm={2: 64.0}, c2c=(10, 44_712), reasons=4, processes=[(1, GIB)]))
+    with desk.reading() as read:
         for _ in range(3):
             desk.now_s += 100.0
             read()
@@ -764,7 +742,7 @@ def test_the_real_pynvml_has_what_is_asked_of_it(monkeypatch: pytest.MonkeyPatch
 
 
 def test_gpm_fills_the_vendors_own_structure(monkeypatch: pytest.MonkeyPatch, desk: Desk) -> None:
-    vendor = stubbed(monkeypatch, Card(gpm={}))
+    vendor = desk.cards(Card(gpm={}))
     monkeypatch.setattr(vendor, "c_nvmlGpmMetricsGet_t", pynvml.c_nvmlGpmMetricsGet_t)
     monkeypatch.setattr(vendor, "nvmlGpmSampleAlloc", lambda: pynvml.c_nvmlGpmSample_t(), raising=False)
     monkeypatch.setattr(vendor, "nvmlGpmSampleGet", lambda card, sample: None, raising=False)
@@ -775,8 +753,7 @@ def test_gpm_fills_the_vendors_own_structure(monkeypatch: pytest.MonkeyPatch, de
         assert get.metrics[3].metricId == pynvml.NVML_GPM_METRIC_ANY_TENSOR_UTIL
 
     monkeypatch.setattr(vendor, "nvmlGpmMetricsGet", answer, raising=False)
-    with probe.opened(desk.scope) as read:
-        assert read is not None
+    with desk.reading() as read:
         desk.now_s += 0.5
         found = values(read())
     assert found["tensor_active_pct"] == 55.5 and "dram_active_pct" not in found

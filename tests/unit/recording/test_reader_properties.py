@@ -155,6 +155,9 @@ def test_a_file_that_unpacks_to_more_than_a_run_leaves_is_refused_unread(
         assert tracemalloc.get_traced_memory()[1] < 16 << 20
     finally:
         tracemalloc.stop()
+    monkeypatch.setattr(npz, "MOST_BYTES", 1000)
+    with pytest.raises(RecordingError, match="more than any recording"):
+        load(folder / "whole.npz")
 
 
 def test_a_file_of_endless_entries_is_refused_unread(folder: Path) -> None:

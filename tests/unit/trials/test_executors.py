@@ -282,7 +282,7 @@ def asked_of(loop: Any, machines: Any, settings: Any = None, **given: Any) -> di
     """What a trial of a loop that was recorded asks of machines, from a kernel with four threads."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("torch.get_num_threads", lambda: 4)
-        return RayExecutor(**given).asked(loop.recording().setup, settings or {"num_workers": 2}, machines)
+        return RayExecutor(**given).requested(loop.recording().setup, settings or {"num_workers": 2}, machines)
 
 
 MACHINES = [{"CPU": 12.0, "GPU": 2.0, "a100": 1.0}]

@@ -18,9 +18,9 @@ from gpu_doctor.capture.lines.places import Place
 from gpu_doctor.capture.ranges import follow
 from gpu_doctor.recording.steps import OTHER
 from gpu_doctor.trials.look.callers import Caller
-from gpu_doctor.trials.look.deep_look import NotLooked
-from gpu_doctor.trials.look.looked import Look, Operator, PhaseShare
-from gpu_doctor.trials.look.operators import dearest, marked, on_tensor_cores
+from gpu_doctor.trials.look.deep_look import NoLook
+from gpu_doctor.trials.look.operators import costliest, marked, on_tensor_cores
+from gpu_doctor.trials.look.result import Look, Operator, PhaseShare
 
 CELL = """
 import torch
@@ -92,14 +92,14 @@ def test_it_is_plain_data_and_words(looked: tuple[Any, Look]) -> None:
 def test_a_loop_that_is_too_short_is_said() -> None:
     case = gpu_doctor.case(CELL.replace("1280", "256"))
     case.run()
-    with pytest.raises(NotLooked, match="4 steps"):
+    with pytest.raises(NoLook, match="4 steps"):
         case.look(5)
     assert not torch._C._autograd._profiler_enabled()
 
 
 def test_a_loop_that_fails_in_a_profiled_step_leaves_no_profiler_on() -> None:
     broken = gpu_doctor.case(CELL + "    number = number + 1\n    assert number < 5\n", {"number": 0})
-    with pytest.raises(NotLooked, match="5 steps"):
+    with pytest.raises(NoLook, match="5 steps"):
         broken.look(5)
     assert not torch._C._autograd._profiler_enabled()
 
@@ -122,7 +122,9 @@ def test_what_an_operator_calls_below_itself_is_its_own() -> None:
     outer = event("aten::convolution", 10.0)
     events = [outer, event("aten::mkldnn_convolution", 90.0, outer), event("gpu_doctor: forward", 500.0)]
     caller = Caller(Place("<cell>", 7, "forward", False), "conv (Conv2d)")
-    (one,) = dearest(events, {"aten::convolution": Counter([caller])}, 2, 200e-6, lambda file, line: "  y = conv(x)\n")
+    (one,) = costliest(
+        events, {"aten::convolution": Counter([caller])}, 2, 200e-6, lambda file, line: "  y = conv(x)\n"
+    )
     assert (one.seconds, one.share) == pytest.approx((50e-6, 0.5))
     assert one == Operator(
         "aten::convolution", one.seconds, one.share, 0.5, "conv (Conv2d)", "cell line 7", "y = conv(x)"
@@ -132,7 +134,7 @@ def test_what_an_operator_calls_below_itself_is_its_own() -> None:
 def test_on_a_gpu_the_device_counts_and_the_kernels_are_named() -> None:
     kernels = [("ampere_bf16_s16816gemm_bf16_128x64", 60.0), ("elementwise_kernel", 20.0)]
     events = [event("aten::mm", 500.0, kernels=kernels, device_us=80.0), event("aten::copy_", 900.0)]
-    (one,) = dearest(events, {}, 1, 100e-6, lambda file, line: "")
+    (one,) = costliest(events, {}, 1, 100e-6, lambda file, line: "")
     assert (one.name, one.kernel, one.share) == ("aten::mm", kernels[0][0], pytest.approx(0.8))
     assert on_tensor_cores(events) == 0.75
     assert on_tensor_cores([event("aten::mm", 5.0)]) is None
@@ -202,7 +204,7 @@ for inputs in torch.utils.data.DataLoader(torch.rand(2560, 256), batch_size=256)
 def test_a_cell_with_a_profiler_of_its_own_is_not_looked_at(then: str) -> None:
     lines = f"    number = number + 1\n    if number == 5:\n        other.start()\n        {then}\n"
     case = gpu_doctor.case(CELL + lines, {"number": 0, "other": torch.profiler.profile()})
-    with pytest.raises(NotLooked, match="profiler"):
+    with pytest.raises(NoLook, match="profiler"):
         case.look(4)
 
 
@@ -212,7 +214,7 @@ def test_a_profiler_that_a_cell_begins_before_its_loop_refuses_the_look_and_is_o
     )
     case = gpu_doctor.case(around)
     case.run()
-    with pytest.raises(NotLooked, match="profiler"):
+    with pytest.raises(NoLook, match="profiler"):
         case.look(3)
     assert not torch._C._autograd._profiler_enabled()
     case.run()

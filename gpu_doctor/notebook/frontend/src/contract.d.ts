@@ -233,24 +233,24 @@ export interface Plan {
   fix: Fix | null;
 }
 
-/** One bar of the waterfall, in words and in parts (0..1) of the longest bar. */
+/** A bar of the waterfall, in words and as parts (0 to 1) of the longest bar. */
 export interface Step {
   label: string;
-  /** How fast the loop is with all that is kept so far: `2.31x`. */
+  /** Speed-up with all settings so far, `2.31x`. */
   total: string;
-  /** What this step gave, with its interval: `x2.31 (2.1-2.5)`; empty for the first. */
+  /** Gain of this step with its interval, `x2.31 (2.1-2.5)`; empty for the first step. */
   gain: string;
-  /** Part of the longest bar that was there before this step (for a step that lost, what is left after it). */
+  /** Part of the longest bar before this step; for a step that lost speed, the part that remains after it. */
   before: number;
-  /** Part that this step added; negative for a step that lost. */
+  /** Part that this step added; negative for a step that lost speed. */
   added: number;
-  /** Not a further step: all that is kept, measured once more against the code as written. */
+  /** True if this is no further step, but all settings measured again against the code as written. */
   whole: boolean;
-  /** What became of the losses: `loss the same in every step`. */
+  /** Comparison of the losses, `loss the same in every step`. */
   losses: string;
 }
 
-/** One trial whose settings were not kept. */
+/** A trial whose settings were dropped, with the reason. */
 export interface Dropped {
   label: string;
   why: string;

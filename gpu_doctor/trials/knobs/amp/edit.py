@@ -1,4 +1,4 @@
-"""torch's recipe for mixed precision as lines of the user's loop: forward and loss in one autocast, backward outside.
+"""Writes torch's recipe for mixed precision into the user's loop: forward and loss in one autocast, backward outside.
 
 With float16 a GradScaler scales the loss, unscales the gradients before they are clipped, and steps the optimizer
 (torch.amp's documentation). GPU: not yet run on one; the changed loops were run on the CPU, in bfloat16 and float16.
@@ -20,23 +20,23 @@ from gpu_doctor.cell.syntax import FUNCTIONS, Loop, calls_of, dotted, name_of
 _MOVES: Final = ("to", "cuda", "cpu", "next", "iter")
 """Calls that fetch or move a batch and compute nothing of a forward."""
 _SCALERS: Final = ("scaler", "grad_scaler", "amp_scaler")
-"""Names for the GradScaler: `scaler` is often one of scikit-learn's."""
+"""Names for the GradScaler, the first unused one is taken: `scaler` is often one of scikit-learn's."""
 
 
 def recipe(lines: LoopLines, torch: str, device: str, dtype: str) -> Edits:
-    """Forward and loss of every backward in an autocast; with float16 the loss is scaled as well.
+    """Returns the edits that put forward and loss of every backward into an autocast; float16 also scales the loss.
 
     Args:
-        lines: of the loop.
+        lines: lines of the loop.
         torch: name of torch in the cells.
         device: type of the device that the loop trains on.
         dtype: `bfloat16` or `float16`.
 
     Raises:
-        NotPlaced: if the loop's form does not allow it.
+        NotPlaced: The form of the loop does not allow it.
     """
     cell, loop = lines.loop()
-    if any(name_of(one) in ("autocast", "GradScaler") for one in cell.walk(ast.Call)):
+    if any(name_of(call) in ("autocast", "GradScaler") for call in cell.walk(ast.Call)):
         raise NotPlaced(formatting.sentence(f"{cell.label} enters autocast itself: change its dtype there."))
     head = f'with {torch}.autocast(device_type="{device}", dtype={torch}.{dtype}):'
     backwards = sorted(calls_of(loop, "backward"), key=cell.begin)
@@ -48,29 +48,32 @@ class _Backward:
     """A call of backward() in the loop, and the statements that compute its loss."""
 
     def __init__(self, lines: LoopLines, call: ast.Call, backwards: Sequence[ast.Call]) -> None:
-        """Raises `NotPlaced` if it is called on nothing.
+        """Stores a call of backward().
 
         Args:
-            lines: of the loop.
-            call: of backward.
-            backwards: all of them; what lies before another one is that one's.
+            lines: lines of the loop.
+            call: call of backward().
+            backwards: all such calls; statements before an earlier call belong to that call.
+
+        Raises:
+            NotPlaced: backward() is not called on a loss.
         """
         self._cell, self._loop = lines.loop()
         self._place = f"line {call.lineno} of {self._cell.label}"
         if not isinstance(call.func, ast.Attribute):
             raise NotPlaced(f"backward() on {self._place} is not called on a loss.")
         self._lines, self._call, self._loss = lines, call, call.func.value
-        self._earlier = [one for one in backwards if self._cell.begin(one) < self._cell.begin(call)]
+        self._earlier = [other for other in backwards if self._cell.begin(other) < self._cell.begin(call)]
 
     def edits(self, head: str) -> Edits:
         """Returns the edits that put forward and loss into a block of `head`.
 
         Raises:
-            NotPlaced: if the loop does not compute the loss in statements of their own before.
+            NotPlaced: The loop does not compute the loss in separate statements before the call.
         """
         cell, statement = self._cell, statement_of(self._cell, self._call)
-        if any(isinstance(one, ast.Call) for one in ast.walk(self._loss)):
-            return self._taken_out(statement, head)
+        if any(isinstance(node, ast.Call) for node in ast.walk(self._loss)):
+            return self._named_loss(statement, head)
         while statement is not self._loop and not isinstance(statement, FUNCTIONS):
             before = self._before(statement)
             found = self._computing(before, statement)
@@ -80,8 +83,8 @@ class _Backward:
             statement = statement_of(cell, cell.parents[statement])
         raise NotPlaced(f"The loop does not compute the loss before backward() on {self._place}.")
 
-    def _taken_out(self, statement: ast.stmt, head: str) -> Edits:
-        """Gives the edits for `criterion(model(x), y).backward()`: the loss gets a name and a line in the block."""
+    def _named_loss(self, statement: ast.stmt, head: str) -> Edits:
+        """Returns the edits for `criterion(model(x), y).backward()`: the loss gets a name and a line in the block."""
         if not isinstance(statement, ast.Expr) or statement.value is not self._call:
             raise NotPlaced(f"Assign the loss to a variable before backward() on {self._place}.")
         cell, name = self._cell, _free(self._lines, ("loss", "loss_value", "loss_of_step"))
@@ -97,9 +100,9 @@ class _Backward:
         ]
 
     def _before(self, statement: ast.stmt) -> list[ast.stmt]:
-        """Returns the statements of a block before one, from the last that calls an earlier backward on."""
+        """Returns the statements of a block before a statement, after the last call of an earlier backward."""
         block, at = block_of(self._cell, statement)
-        others = [n for n in range(at) if any(one in self._earlier for one in ast.walk(block[n]))]
+        others = [n for n in range(at) if any(node in self._earlier for node in ast.walk(block[n]))]
         return block[max(others, default=-1) + 1 : at]
 
     def _computing(self, statements: Sequence[ast.stmt], until: ast.stmt) -> Sequence[ast.stmt]:
@@ -115,14 +118,14 @@ class _Backward:
 
 
 def _computes(statement: ast.stmt, batch: set[str]) -> bool:
-    """True if a statement calls anything but methods of the batch and what fetches or moves it."""
+    """Returns True if a statement calls anything besides methods of the batch and calls that fetch or move it."""
     data = batch | _stored(statement)
-    calls = (one for one in ast.walk(statement) if isinstance(one, ast.Call))
-    return any(name_of(one) not in _MOVES and _root(one) not in data for one in calls)
+    calls = (call for call in ast.walk(statement) if isinstance(call, ast.Call))
+    return any(name_of(call) not in _MOVES and _root(call) not in data for call in calls)
 
 
 def _root(call: ast.Call) -> str:
-    """The name that a chain of methods hangs on: `x` of `x.view(-1)[0].float()`; empty for what is called by name."""
+    """Returns the name at the start of a method chain: `x` for `x.view(-1)[0].float()`; '' for a function's call."""
     node: ast.expr = call.func
     while isinstance(node, (ast.Attribute, ast.Subscript, ast.Call)):
         node = node.func if isinstance(node, ast.Call) else node.value
@@ -130,26 +133,26 @@ def _root(call: ast.Call) -> str:
 
 
 def _loaded(node: ast.AST) -> set[str]:
-    return {one.id for one in ast.walk(node) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Load)}
+    return {name.id for name in ast.walk(node) if isinstance(name, ast.Name) and isinstance(name.ctx, ast.Load)}
 
 
 def _stored(node: ast.AST) -> set[str]:
-    return {one.id for one in ast.walk(node) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)}
+    return {name.id for name in ast.walk(node) if isinstance(name, ast.Name) and isinstance(name.ctx, ast.Store)}
 
 
 def _whole_lines(
     cell: CellSource, found: Sequence[ast.stmt], statements: Sequence[ast.stmt], after: ast.stmt
 ) -> Sequence[ast.stmt]:
-    """Some of a block's statements, with those that begin on the last one's lines.
+    """Extends neighbouring statements of a block by those that begin on the lines of the last one.
 
     Args:
-        cell: that they stand in.
-        found: neighbours among the statements.
-        statements: of the block.
-        after: the statement behind them, which is to stay outside.
+        cell: cell of the block.
+        found: neighbouring statements of the block.
+        statements: all statements of the block.
+        after: statement after the block, which must stay outside.
 
     Raises:
-        NotPlaced: if it begins on the last one's lines.
+        NotPlaced: `after` begins on the lines of the last statement.
     """
     begin, end = statements.index(found[0]), statements.index(found[-1]) + 1
     following = [*statements, after]
@@ -161,11 +164,11 @@ def _whole_lines(
 
 
 def _indented(cell: CellSource, block: Sequence[ast.stmt]) -> Iterator[tuple[CellSource, Edit]]:
-    """The lines of statements one level deeper; what lies in a text over several lines stays as it is."""
+    """Yields the edits that indent statements by one level; lines inside a multi-line string stay unchanged."""
     inside: set[int] = set()
-    for one in (node for statement in block for node in ast.walk(statement)):
-        if isinstance(one, (ast.Constant, ast.JoinedStr)) and one.end_lineno is not None:
-            inside.update(range(one.lineno + 1, one.end_lineno + 1))
+    for node in (node for statement in block for node in ast.walk(statement)):
+        if isinstance(node, (ast.Constant, ast.JoinedStr)) and node.end_lineno is not None:
+            inside.update(range(node.lineno + 1, node.end_lineno + 1))
     for line in range(block[0].lineno, (block[-1].end_lineno or block[-1].lineno) + 1) if block else ():
         begin = cell.line_begin(line)
         if line not in inside and cell.text[begin : cell.line_end(line)].strip():
@@ -176,13 +179,13 @@ def _scaling(lines: LoopLines, torch: str, device: str, backwards: Sequence[ast.
     """Returns the edits that scale the loss, unscale the gradients before a clip, and step by the scaler.
 
     Raises:
-        NotPlaced: if the loop steps other than by one `optimizer.step()`.
+        NotPlaced: The loop does not step by a single `optimizer.step()`.
     """
     cell, loop = lines.loop()
     steps = [
-        one
-        for one in calls_of(loop, "step")
-        if isinstance(one.func, ast.Attribute) and _is_optimizer(lines, one.func.value)
+        call
+        for call in calls_of(loop, "step")
+        if isinstance(call.func, ast.Attribute) and _is_optimizer(lines, call.func.value)
     ]
     if len(steps) != 1 or steps[0].args or steps[0].keywords:
         raise NotPlaced(f"Gradient scaling needs one optimizer.step() without a closure in the loop of {cell.label}.")
@@ -207,40 +210,40 @@ def _scaling(lines: LoopLines, torch: str, device: str, backwards: Sequence[ast.
 
 def _free(lines: LoopLines, names: Sequence[str]) -> str:
     """Returns the first name that no cell uses."""
-    used = set().union(*(names_in(one) for one in lines.cells.cells))
-    found = next((one for one in names if one not in used), "")
+    used = set().union(*(names_in(cell) for cell in lines.cells.cells))
+    found = next((name for name in names if name not in used), "")
     if not found:
         raise NotPlaced(f"The cells use the names {', '.join(names)} already.")
     return found
 
 
 def _once(lines: LoopLines, cell: CellSource, loop: Loop, line: str) -> Edits:
-    """A line that is run once for the whole training: before the loop, or before the definition that holds it.
+    """Returns the edit for a line that runs once per training: before the loop, or before the definition around it.
 
     Raises:
-        NotPlaced: if the definition stands in a block of its own.
+        NotPlaced: The definition is inside another block.
     """
     if function_around(cell, loop) is None:
         return lines.before_loop(line)
-    outermost = [one for one in cell.ancestors(loop) if not isinstance(one, ast.Module)][-1]
+    outermost = [node for node in cell.ancestors(loop) if not isinstance(node, ast.Module)][-1]
     if not isinstance(outermost, (*FUNCTIONS, ast.ClassDef)):
         raise NotPlaced(f"The function around the loop of {cell.label} is nested: create the GradScaler before it.")
-    begin = cell.line_begin(min([outermost.lineno, *(one.lineno for one in outermost.decorator_list)]))
+    begin = cell.line_begin(min([outermost.lineno, *(node.lineno for node in outermost.decorator_list)]))
     return [(cell, Edit(begin, begin, f"{line}{cell.newline}"))]
 
 
 def _first_clip(cell: CellSource, loop: Loop, step: ast.stmt) -> ast.stmt | None:
-    """The first statement that clips gradients, before which they are unscaled: torch allows that once a step.
+    """Returns the first statement that clips gradients, or None; gradients may be unscaled before it, once per step.
 
     Raises:
-        NotPlaced: if it may be reached more than once between two steps.
+        NotPlaced: The statement may run more than once between two steps.
     """
     calls = [*calls_of(loop, "clip_grad_norm_"), *calls_of(loop, "clip_grad_value_")]
-    clips = [statement_of(cell, one) for one in sorted(calls, key=cell.begin)]
+    clips = [statement_of(cell, call) for call in sorted(calls, key=cell.begin)]
     if not clips:
         return None
-    blocks = {id(block_of(cell, one)[0]) for one in clips}
-    around = next(one for one in cell.ancestors(step) if not isinstance(one, (ast.With, ast.AsyncWith)))
+    blocks = {id(block_of(cell, node)[0]) for node in clips}
+    around = next(node for node in cell.ancestors(step) if not isinstance(node, (ast.With, ast.AsyncWith)))
     if len(blocks) > 1 or around not in cell.ancestors(clips[0]):
         raise NotPlaced(formatting.sentence(f"{cell.label} clips gradients outside the block of optimizer.step()."))
     return clips[0]
@@ -253,4 +256,4 @@ def _is_optimizer(lines: LoopLines, node: ast.expr) -> bool:
         held = getattr(held, "__dict__", {}).get(part)
     if held is None:
         return bool(parts) and "opt" in parts[-1].lower()
-    return any(one.__module__.startswith("torch.optim") and one.__name__ == "Optimizer" for one in type(held).__mro__)
+    return any(cls.__module__.startswith("torch.optim") and cls.__name__ == "Optimizer" for cls in type(held).__mro__)

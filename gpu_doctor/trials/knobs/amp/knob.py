@@ -18,7 +18,7 @@ OFF: Final = "off"
 HALF: Final = ("bf16", "fp16")
 _SHORT: Final = {"bfloat16": "bf16", "float16": "fp16"}
 BF16_CAPABILITY: Final = 8
-"""From compute capability 8.0 (Ampere) on, tensor cores compute bf16; before, it is emulated (CUDA C guide)."""
+"""Lowest compute capability (Ampere) whose tensor cores compute bf16; older cards emulate it (CUDA C guide)."""
 OWN_SCALER: Final = "Your loop has its own GradScaler: wrap its forward in autocast there."
 LSTM_BF16: Final = "torch's LSTM fails in bf16 on this CPU, which has no AVX-512."
 NO_DEVICE: Final = "Mixed precision is not offered on {0}: only on CUDA devices and the CPU."

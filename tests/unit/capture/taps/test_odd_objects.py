@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 import gpu_doctor
 from gpu_doctor.capture.events import CAME, COPIED
 from gpu_doctor.capture.found import Place
-from gpu_doctor.capture.taps.traffic import CopyBook, came, left
+from gpu_doctor.capture.taps.traffic import CopyBook, copied_to_device, copied_to_host
 
 STEPS = 5
 
@@ -137,7 +137,7 @@ def test_samples_of_a_nested_batch_are_counted() -> None:
 
 def test_a_copied_nested_tensor_is_counted_and_no_round_trip() -> None:
     book, given, other, place = CopyBook(), nested(), nested(), Place(0, 0, 0)
-    book.heard(CAME, 0, came(given, other), place)
+    book.count(CAME, 0, copied_to_host(given, other), place)
     book._shapes = {torch.Size([1]): 2}
-    book.heard(COPIED, 0, (0, True, left(given, False, True)), place)
+    book.count(COPIED, 0, (0, True, copied_to_device(given, False, True)), place)
     assert (book.to_host, book.to_device, book.round_trips) == (1, 1, 0)

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from gpu_doctor.capture.recorder import Recorder, RunEnded
-from gpu_doctor.capture.taps.optimizer import MOST_MET, tap
+from gpu_doctor.capture.taps.optimizer import MOST_DESCRIBED, tap
 from gpu_doctor.recording.steps import OTHER, TRAINING
 from tests.support.one_tap import Ticking, model, on
 from tests.support.told_loop import begun, phase_now
@@ -160,7 +160,7 @@ def test_optimizers_that_inner_loops_make_anew_are_soon_known() -> None:
         for _task in range(20):
             torch.optim.SGD(net.parameters(), lr=0.1).step()
         torch.optim.SGD([*net.parameters(), torch.zeros(1, requires_grad=True)], lr=0.1).step()
-        assert met == ["SGD"] * (MOST_MET + 1)
+        assert met == ["SGD"] * (MOST_DESCRIBED + 1)
         last = torch.optim.SGD(net.parameters(), lr=0.1)
         last.step()
         assert any(ref() is last for ref in recorder.remembered)  # a trial must find it all the same

@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader
 
 from gpu_doctor.capture.recorder import Recorder
 from gpu_doctor.capture.taps import listening
-from gpu_doctor.capture.taps.batch_looks import BatchLooks
+from gpu_doctor.capture.taps.batch_samples import BatchSamples
 from gpu_doctor.recording.setup import Padding
 
 TEXTS: Any = [torch.arange(1, 4 + n % 20) for n in range(40)]
@@ -36,14 +36,14 @@ class Ticks:
         return self.now
 
 
-def counted(batches: Iterator[Any], notes: list[str] | None = None) -> tuple[BatchLooks, int]:
+def counted(batches: Iterator[Any], notes: list[str] | None = None) -> tuple[BatchSamples, int]:
     """The looks at some batches, counted as the tap counts them."""
     heard: list[str] = [] if notes is None else notes
-    looks, done = BatchLooks(heard.append), 0
+    looks, done = BatchSamples(heard.append), 0
     for batch in batches:
-        looks.left -= 1
-        if looks.left < 0:
-            looks.look(batch)
+        looks.remaining -= 1
+        if looks.remaining < 0:
+            looks.add(batch)
             done += 1
     return looks, done
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from gpu_doctor.capture.taps.inputs import Looker
+from gpu_doctor.capture.taps.inputs import InputSampler
 from gpu_doctor.capture.taps.shapes import Shapes
 
 
@@ -129,8 +129,8 @@ def test_a_view_may_ask_while_further_modules_are_met() -> None:
                 self[len(self)] = Shapes()
                 yield pair
 
-    looker = Looker.__new__(Looker)
-    looker.trained = set()
-    looker.idle_inputs = Growing({0: played((1, 0.1), (1, 0.1))})
-    found = looker.idle()
+    sampler = InputSampler.__new__(InputSampler)
+    sampler.trained = set()
+    sampler.idle_inputs = Growing({0: played((1, 0.1), (1, 0.1))})
+    found = sampler.idle()
     assert found is not None and found.looked_at == 10

@@ -278,7 +278,7 @@ def test_a_clock_that_comes_with_the_first_optimizer_step_is_not_a_step_late(cud
 def heard(scope: TapScope, cuda: bool, output: Any = None) -> None:
     """A forward of a module whose parameters are on a GPU or not."""
     module = torch.nn.Linear(1, 1).to("cuda" if cuda else "cpu")
-    for hear in tuple(scope.heard):
+    for hear in tuple(scope.forwarded):
         hear(module, False, (), {}, output)
 
 
@@ -292,7 +292,7 @@ def test_a_loop_without_an_optimizer_gets_the_clock_with_its_first_forward(cuda:
             loop.forward(False, False, False)
             loop.called()
             heard(scope, cuda=True)
-        assert not scope.heard  # nobody looks at forwards any more
+        assert not scope.forwarded  # nobody looks at forwards any more
         loop.exhaust(source, grad=False)
         ended(cuda, loop)
     steps = recorder.table.steps()
@@ -305,17 +305,17 @@ def test_a_loop_without_an_optimizer_gets_the_clock_with_its_first_forward(cuda:
 def test_forwards_in_main_memory_are_not_asked_for_long(cuda: SimulatedCuda, accelerated: bool) -> None:
     recorder = cuda.device.recorder()
     with on(tap, recorder, accelerated=accelerated) as scope:
-        assert len(scope.heard) == accelerated
+        assert len(scope.forwarded) == accelerated
         for _ in range(FORWARDS):
             heard(scope, cuda=False, output=(1, 2))
-        assert not scope.heard
+        assert not scope.forwarded
         assert recorder.marks is None
 
 
 def test_an_optimizer_in_main_memory_ends_the_asking_too(cuda: SimulatedCuda) -> None:
     with on(tap, accelerated=True) as scope:
         scope.optimized[0](torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1))
-        assert not scope.heard
+        assert not scope.forwarded
 
 
 def test_what_an_output_says_of_itself_is_enough_and_what_it_raises_is_not_heard(cuda: SimulatedCuda) -> None:

@@ -6,6 +6,7 @@ import math
 import pickle
 from collections import deque
 from collections.abc import MutableSequence
+from functools import partial
 from typing import Any
 from unittest.mock import ANY
 
@@ -34,7 +35,7 @@ def test_after_the_first_steps_it_is_looked_now_and_then() -> None:
     with listening(recorder, {"net": net}, accelerated=False) as scope:
         optimizer = sgd(net)
         for x, _ in batches(8 * 600):
-            open_.append(bool(scope.heard))
+            open_.append(bool(scope.forwarded))
             optimizer.zero_grad()
             net(x).sum().backward()
             optimizer.step()
@@ -203,94 +204,100 @@ def test_integers_of_all_inputs_are_counted() -> None:
     assert inputs.dtype == "float32" and inputs.indices == 24
 
 
-def test_evaluation_that_records_gradients() -> None:
-    def loop(net: nn.Module) -> None:
-        optimizer = sgd(net)
-        for _ in range(3):
-            train(net, optimizer)
-            net.eval()
-            for x, _ in batches():
-                net(x).sum().item()
-
-    assert run(loop, net=model()).evaluation == EvaluationFacts(9, 9, edge_s=ANY)
+def evaluate(net: nn.Module, n: int = 20) -> None:
+    """A pass over held-out data in evaluation mode, with gradients where nothing switches them off."""
+    net.eval()
+    for x, _ in batches(n):
+        net(x).sum().item()
 
 
-def test_evaluation_late_in_a_run_is_seen() -> None:
-    def loop(net: nn.Module) -> None:
-        train(net, sgd(net), 8 * 90)
-        net.eval()
-        for x, _ in batches(8 * 20):
-            net(x)
-
-    assert run(loop, net=model()).evaluation == EvaluationFacts(20, 20, edge_s=ANY)
+def in_each_epoch(net: nn.Module) -> None:
+    optimizer = sgd(net)
+    for _ in range(3):
+        train(net, optimizer)
+        evaluate(net)
 
 
-def test_evaluation_after_an_epoch_that_was_cut_short() -> None:
+def late_in_a_run(net: nn.Module) -> None:
+    train(net, sgd(net), 8 * 90)
+    evaluate(net, 8 * 20)
+
+
+def after_epochs_cut_short(net: nn.Module) -> None:
     """The last step ends only when the evaluation asks for its batch."""
-
-    def loop(net: nn.Module) -> None:
-        optimizer = sgd(net)
-        for _ in range(4):
-            net.train()
-            for step, (x, _) in enumerate(batches(400)):
-                optimizer.zero_grad()
-                net(x).sum().backward()
-                optimizer.step()
-                if step == 11:
-                    break
-            net.eval()
-            for x, _ in batches(8 * 20):
-                net(x).sum().item()
-
-    assert run(loop, net=model()).evaluation == EvaluationFacts(80, 80, edge_s=ANY)
-
-
-def test_a_sum_that_keeps_the_graphs_of_an_evaluation() -> None:
-    def loop(net: nn.Module) -> None:
-        optimizer = sgd(net)
-        for _ in range(2):
-            train(net, optimizer)
-            net.eval()
-            total: Any = 0.0
-            for x, _ in batches():
-                total = total + net(x).sum()
-
-    assert run(loop, net=model()).evaluation == EvaluationFacts(6, 6, edge_s=ANY)
-
-
-def test_evaluation_between_steps_of_a_loop_without_a_loader() -> None:
-    def loop(net: nn.Module) -> None:
-        optimizer = sgd(net)
-        for _ in range(10):
-            net.train()
+    optimizer = sgd(net)
+    for _ in range(4):
+        net.train()
+        for step, (x, _) in enumerate(batches(400)):
             optimizer.zero_grad()
-            net(torch.rand(8, 4)).sum().backward()
+            net(x).sum().backward()
             optimizer.step()
-            net.eval()
-            net(torch.rand(8, 4)).sum().item()
+            if step == 11:
+                break
+        evaluate(net, 8 * 20)
 
-    assert run(loop, net=model()).evaluation == EvaluationFacts(10, 10, edge_s=ANY)
 
-
-@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
-def test_evaluation_as_it_should_be(mode: Any) -> None:
-    def loop(net: nn.Module) -> None:
-        train(net, sgd(net))
+def whose_graphs_are_summed(net: nn.Module) -> None:
+    optimizer = sgd(net)
+    for _ in range(2):
+        train(net, optimizer)
         net.eval()
-        with mode():
-            for x, _ in batches():
-                net(x)
-
-    assert run(loop, net=model()).evaluation == EvaluationFacts(3, 0, edge_s=ANY)
+        total: Any = 0.0
+        for x, _ in batches():
+            total = total + net(x).sum()
 
 
-def test_an_inference_loop_that_records_gradients() -> None:
-    def loop(net: nn.Module) -> None:
-        for x, _ in batches(80):
-            net(x)
+def between_steps_without_a_loader(net: nn.Module) -> None:
+    optimizer = sgd(net)
+    for _ in range(10):
+        net.train()
+        optimizer.zero_grad()
+        net(torch.rand(8, 4)).sum().backward()
+        optimizer.step()
+        net.eval()
+        net(torch.rand(8, 4)).sum().item()
 
-    evaluation = run(loop, net=model().eval()).evaluation
-    assert evaluation is not None and evaluation.with_gradients == evaluation.forwards == 10
+
+def under(mode: Any, net: nn.Module) -> None:
+    train(net, sgd(net))
+    with mode():
+        evaluate(net)
+
+
+def inference_alone(net: nn.Module) -> None:
+    evaluate(net, 80)
+
+
+def gradients_handed_out(penalty: bool, net: nn.Module) -> None:
+    """Of the inputs: as a penalty that is learned from, or as forces."""
+    optimizer = sgd(net)
+    for x, _ in batches():
+        net.eval()
+        x.requires_grad_(True)
+        (slope,) = torch.autograd.grad(net(x).sum(), x, create_graph=penalty)
+        if penalty:
+            optimizer.zero_grad()
+            slope.square().sum().backward()
+            optimizer.step()
+
+
+@pytest.mark.parametrize(
+    ("loop", "forwards", "with_gradients"),
+    [
+        (in_each_epoch, 9, 9),
+        (late_in_a_run, 20, 20),
+        (after_epochs_cut_short, 80, 80),
+        (whose_graphs_are_summed, 6, 6),
+        (between_steps_without_a_loader, 10, 10),
+        (inference_alone, 10, 10),
+        (partial(under, torch.no_grad), 3, 0),
+        (partial(under, torch.inference_mode), 3, 0),
+        (partial(gradients_handed_out, True), 3, 0),
+        (partial(gradients_handed_out, False), 3, 0),
+    ],
+)
+def test_forwards_of_evaluations_and_their_gradients(loop: Any, forwards: int, with_gradients: int) -> None:
+    assert run(loop, net=model()).evaluation == EvaluationFacts(forwards, with_gradients, edge_s=ANY)
 
 
 def test_a_frozen_discriminator_in_eval_mode() -> None:
@@ -342,23 +349,6 @@ def test_a_trained_model_that_stays_in_eval_mode() -> None:
     setup = run(loop, net=model().eval())
     assert setup.evaluation == EvaluationFacts(6, 0, edge_s=ANY)
     assert setup.inputs is not None and setup.inputs.shape == (8, 4)
-
-
-@pytest.mark.parametrize("way", ["penalty", "forces"])
-def test_gradients_that_are_handed_out(way: str) -> None:
-    def loop(net: nn.Module) -> None:
-        optimizer = sgd(net)
-        for x, _ in batches():
-            net.eval()
-            x.requires_grad_(True)
-            (slope,) = torch.autograd.grad(net(x).sum(), x, create_graph=way == "penalty")
-            if way == "forces":
-                continue
-            optimizer.zero_grad()
-            slope.square().sum().backward()
-            optimizer.step()
-
-    assert run(loop, net=model()).evaluation == EvaluationFacts(3, 0, edge_s=ANY)
 
 
 @pytest.mark.parametrize(

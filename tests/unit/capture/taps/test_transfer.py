@@ -13,7 +13,7 @@ from gpu_doctor.capture.found import Place
 from gpu_doctor.capture.recorder import Recorder
 from gpu_doctor.capture.taps import dataloader
 from gpu_doctor.capture.taps.device_calls import tap
-from gpu_doctor.capture.taps.traffic import Came, CopyBook, Left
+from gpu_doctor.capture.taps.traffic import CopyBook, ToDevice, ToHost
 from gpu_doctor.recording import Steps
 from gpu_doctor.recording.setup import Traffic
 from tests.support.iterators import iterator
@@ -215,10 +215,10 @@ def test_a_tensor_of_another_shape_or_a_number_is_no_round_trip(recorder: Record
 def test_memory_that_a_later_batch_reuses_is_no_round_trip() -> None:
     book, eight = CopyBook(), torch.Size([8])
     first, second = Place(0, 1, 1), Place(1, 1, 2)
-    book.heard(CAME, 1, Came(32, eight, 1000), first)
-    book.heard(COPIED, 2, (0, 0, Left(96, False, False, torch.Size([8, 3]), 2000)), second)
-    book.heard(CAME, 3, Came(32, torch.Size([5]), 3000), second)
-    book.heard(COPIED, 4, (0, 0, Left(64, False, False, eight, 1000)), second)
+    book.count(CAME, 1, ToHost(32, eight, 1000), first)
+    book.count(COPIED, 2, (0, 0, ToDevice(96, False, False, torch.Size([8, 3]), 2000)), second)
+    book.count(CAME, 3, ToHost(32, torch.Size([5]), 3000), second)
+    book.count(COPIED, 4, (0, 0, ToDevice(64, False, False, eight, 1000)), second)
     assert book.round_trips == 0
 
 

@@ -14,10 +14,10 @@ RARER: Final = 8
 sampled, and 70 of 100 000."""
 
 
-class BatchLooks:
+class BatchSamples:
     """Samples of the batches of one loader."""
 
-    __slots__ = ("_batches", "_note", "left", "marks", "padding")
+    __slots__ = ("_batches", "_note", "marks", "padding", "remaining")
 
     def __init__(
         self,
@@ -31,19 +31,19 @@ class BatchLooks:
             names: Returns the names that the loop runs with.
         """
         self._note = note
-        self.left = 0
+        self.remaining = 0
         """Batches until the next sample; the tap counts it down."""
         self._batches = 0
         self.padding, self.marks = PaddingSums(), BatchMarks(names)
 
-    def look(self, batch: Any) -> None:
+    def add(self, batch: Any) -> None:
         """Samples a batch; no more follow after one that cannot be read, such as an instance of a user's class."""
         self._batches += 1
-        number, self.left = self._batches, self._batches // RARER
-        self._batches += self.left
+        number, self.remaining = self._batches, self._batches // RARER
+        self._batches += self.remaining
         try:
             self.padding.add(batch)
             self.marks.add(batch, number)
         except Exception as error:
-            self.left = sys.maxsize
+            self.remaining = sys.maxsize
             self._note(f"The batches could not be checked for padding and for what keeps them alive: {error}")

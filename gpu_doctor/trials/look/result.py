@@ -1,4 +1,4 @@
-"""What a deep look found, as plain data and as a trace that Perfetto opens."""
+"""The result of a deep look, as plain data and as a trace that Perfetto opens."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ from gpu_doctor import formatting
 from gpu_doctor.labels import PHASE_LABELS
 
 APART: Final = 0.03
-"""Shares of a phase that lie further apart, ours and the profiler's, are explained."""
+"""Difference of a phase's two shares, ours and the profiler's, above which the result explains it."""
 
 
 @dataclass(frozen=True)
 class Operator:
-    """An operator of torch, with all that it calls below itself."""
+    """An operator of torch, including the operators that it calls."""
 
     name: str
-    """Such as `aten::convolution`."""
+    """Name, such as `aten::convolution`."""
     seconds: float
-    """Of a step: device seconds where the loop trains on a GPU, else seconds of the host."""
+    """Seconds per step: device time if the loop trains on a GPU, else host time."""
     share: float
-    """Of the step's wall-clock, 0 to 1; of several streams together it may be more."""
+    """Share of the step's wall-clock, 0 to 1; more if several streams overlap."""
     calls: float
-    """Of a step."""
+    """Calls per step."""
     module: str = ""
-    """The innermost module that calls it most, by its name in the model and its class; empty where none does, as in the
+    """Innermost module that calls it most often, by its name in the model and its class; empty if none does, as in the
     backward pass."""
     place: str = ""
-    """The user's line that calls it most: `cell line 12`; empty where compiled code does, or a thread of the backward
-    pass."""
+    """The user's line that calls it most often, `cell line 12`; empty if compiled code or a thread of the backward pass
+    does."""
     text: str = ""
-    """That line."""
+    """Text of that line."""
     kernel: str = ""
-    """The kernel on which it spends most; empty on a CPU."""
+    """Kernel in which it spends most time; empty on a CPU."""
 
 
 @dataclass(frozen=True)
@@ -46,38 +46,38 @@ class PhaseShare:
     ours: float
     profiler: float
     why: str = ""
-    """Where the two are more than three points apart: what the one has and the other has not."""
+    """Reason for a difference of more than three percentage points; empty for a smaller one."""
 
 
 @dataclass(frozen=True)
 class Look:
-    """What `Case.look` found in a few steps; the profiler makes them slower than they are, so that shares count."""
+    """The result of `Case.look` on a few steps. The profiler slows the steps down, so shares say more than times."""
 
     steps: int
     step_s: float
-    """Mean wall-clock of a profiled step."""
+    """Mean wall-clock of a profiled step, in seconds."""
     operators: tuple[Operator, ...]
-    """The dearest first."""
+    """Operators that take most time, the costliest first."""
     phases: tuple[PhaseShare, ...]
     on_gpu: bool
     tensor_cores: float | None = None
     """Share of the kernels' time that ran on tensor cores, by the names of the kernels, 0 to 1; None without a GPU."""
     notes: tuple[str, ...] = ()
-    """Sentences on what the trial could not put back."""
+    """Sentences on what the trial could not restore."""
     packed: bytes = field(default=b"", repr=False)
-    """The trace, compressed."""
+    """Trace, compressed by gzip."""
 
     def trace(self, path: str | Path) -> Path:
         """Writes the steps as a trace that https://ui.perfetto.dev opens, with this package's phases as ranges in it.
 
         Args:
-            path: of the file; one that ends in `.gz` is written compressed.
+            path: path of the file; a file that ends in `.gz` is written compressed.
 
         Returns:
             The path.
 
         Raises:
-            OSError: if it cannot be written.
+            OSError: The file cannot be written.
         """
         target = Path(path)
         target.write_bytes(self.packed if target.suffix == ".gz" else gzip.decompress(self.packed))
@@ -87,12 +87,12 @@ class Look:
         clock = "of the GPU" if self.on_gpu else "of the CPU"
         head = f"{formatting.count(self.steps, 'step')} under torch.profiler, {formatting.seconds(self.step_s)} each"
         lines = [head, f"  operator, and its time {clock} in a step"]
-        for one in self.operators:
-            where = ", ".join(part for part in (one.module, one.place) if part)
-            took = f"{formatting.seconds(one.seconds):>9} {formatting.share(one.share):>6}"
-            calls = formatting.count(round(one.calls), "call")
-            lines.append(f"  {took}  {one.name}, {calls}{f', in {where}' if where else ''}")
-            lines += [f"{'':20}{part}" for part in (one.text, one.kernel) if part]
+        for operator in self.operators:
+            where = ", ".join(part for part in (operator.module, operator.place) if part)
+            took = f"{formatting.seconds(operator.seconds):>9} {formatting.share(operator.share):>6}"
+            calls = formatting.count(round(operator.calls), "call")
+            lines.append(f"  {took}  {operator.name}, {calls}{f', in {where}' if where else ''}")
+            lines += [f"{'':20}{part}" for part in (operator.text, operator.kernel) if part]
         if self.tensor_cores is not None:
             lines.append(f"  tensor cores: {formatting.share(self.tensor_cores)} of the kernels' time")
         lines.append("  phase, by this package and by the profiler")
@@ -104,7 +104,7 @@ class Look:
     _repr_pretty_ = formatting.pretty
 
     def to_dict(self) -> dict[str, Any]:
-        """The look as plain data (numbers, strings, lists and dicts of them), without the trace."""
-        plain = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "packed"}
-        plain["operators"] = [asdict(one) for one in self.operators]
-        return {**plain, "phases": [asdict(one) for one in self.phases], "notes": list(self.notes)}
+        """Returns the look as plain data (numbers, strings, lists and dicts of them), without the trace."""
+        plain = {item.name: getattr(self, item.name) for item in fields(self) if item.name != "packed"}
+        plain["operators"] = [asdict(item) for item in self.operators]
+        return {**plain, "phases": [asdict(item) for item in self.phases], "notes": list(self.notes)}
