@@ -73,6 +73,8 @@ def test_a_name_alone_changes_nothing(blank: Page) -> None:
     assert not blank.evaluate(DARK_NOW), "what is behind the panel is white still"
 
 
+TOLD = "window.asked.length > 0 && document.querySelector('.gd-key').innerText !== ''"
+"""The kernel was asked, and a sentence stands where the plots will."""
 PLOTTED = "document.querySelectorAll('.gd-cell > .bk-Figure').length === 3"
 
 
@@ -102,7 +104,7 @@ def test_cells_of_colab_whose_frames_do_not_find_the_loader_plot_all_the_same(bl
     first, second, later = cells_of_colab(blank, 3)
     for frame in (first, second):
         start(frame, treated(), manager="refuses")
-        frame.get_by_text("as soon as the kernel is free").wait_for(timeout=10_000)
+        frame.wait_for_function(TOLD, timeout=10_000)
         assert frame.evaluate("window.asked") == [{"ask": "bokeh"}], "once"
         frame.evaluate("window.answer()")
         frame.wait_for_function(PLOTTED, timeout=20_000)
@@ -156,5 +158,5 @@ def test_an_old_anywidget_is_asked_for_what_plots_need(blank: Page) -> None:
     serve(blank, "light")
     blank.goto("http://localhost/still")
     start(blank, shown(starved()), manager="none")
-    blank.get_by_text("as soon as the kernel is free").wait_for(timeout=5000)
+    blank.wait_for_function(TOLD, timeout=5000)
     assert blank.evaluate("window.asked") == [{"ask": "bokeh"}]

@@ -71,8 +71,9 @@ def test_a_page_that_cannot_find_what_plots_need_is_sent_it(lab: Lab, page: Page
 def test_messages_that_are_lost_in_a_run_are_made_up_for(lab: Lab, page: Page) -> None:
     notebook = started(lab, page, "light_lost.ipynb")
     page.evaluate(
-        f"(() => {{ const {{ live }} = {PANEL}; const hear = live.hear.bind(live); window.lost = 0; window.whole = 0;"
-        " live.hear = (message, buffers) => { if (window.lost < 3) { window.lost += 1; return; }"
+        f"(() => {{ const {{ live }} = {PANEL}; const hear = live.receive.bind(live);"
+        " window.lost = window.whole = 0;"
+        " live.receive = (message, buffers) => { if (window.lost < 3) { window.lost += 1; return; }"
         " if (message.kind === 'state') window.whole += 1; hear(message, buffers); }; })()"
     )
     wait_until(lambda: page.evaluate("lost === 3 && whole"), 15, "All was not sent after messages were lost")
