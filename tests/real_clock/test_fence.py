@@ -96,6 +96,11 @@ def test_an_error_in_what_handles_an_error_is_not_noticed_either() -> None:
     assert not row.troubles, row.troubles
 
 
+def test_a_fault_where_a_fetch_ends_leaves_nothing_on_its_fetcher() -> None:
+    row = swept(PLAIN, [Fault(key_of(part), 2) for part in ("Meter.ends", "Meter.leave", "MeteredFetch.end")])
+    assert row.faults == 3 and not row.troubles, row.troubles
+
+
 def test_after_a_fault_nothing_of_ours_is_on_and_one_note_says_so() -> None:
     outcome = injected(PLAIN, Fault(key_of("Recorder.fold"), 2))
     assert outcome.raised and outcome.still_on == () and active() == ()

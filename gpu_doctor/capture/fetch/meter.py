@@ -85,9 +85,12 @@ class Meter:
         fetch.patches.restore()
         self.tally = fetch.tally
 
-    def broke(self, error: Exception) -> None:
-        """Stops measuring after an error of our own; never raises."""
+    def broke(self, error: Exception, fetch: MeteredFetch | None = None) -> None:
+        """Stops measuring after an error of our own and takes the timed collate off the fetcher; never raises."""
         self.tally = None
+        if fetch is not None:
+            with contextlib.suppress(Exception):
+                fetch.patches.restore()
         with contextlib.suppress(Exception):
             self._on_error(error)
 
@@ -230,12 +233,12 @@ def metered(original: Callable[[Any, Any], Any], meter: Meter) -> Callable[[Any,
             try:
                 meter.leave(token)
             except Exception as error:
-                meter.broke(error)
+                meter.broke(error, token)
             raise
         try:
             meter.ends(token)
         except Exception as error:
-            meter.broke(error)
+            meter.broke(error, token)
         except BaseException:  # an interrupt
             meter.leave(token)
             raise
