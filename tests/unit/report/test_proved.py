@@ -112,11 +112,10 @@ def test_the_line_stands_before_the_verdict_everywhere() -> None:
 
 
 def test_hostile_settings_are_text() -> None:
-    odd = replace(FOUR, settings={"amp": HOSTILE}, device=HOSTILE, elsewhere=True)
-    run = starved()
-    html = report.html(Reported(diagnose(run), (run,), (odd,)))
-    assert "<script>" not in html
-    html.encode("utf-8")
+    told = text(replace(FOUR, settings={"amp": HOSTILE}))
+    assert "alert" in told
+    assert "\x1b" not in told
+    told.encode("utf-8")
 
 
 def test_a_step_of_a_climb_is_told_against_the_code_as_written_with_its_own_gain_beside() -> None:
