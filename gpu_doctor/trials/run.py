@@ -80,12 +80,12 @@ def run(
         namespace: namespace in which the code runs.
         settings: knob values; empty = as written.
         reasons: settings that the executed text does not have, with the reason; None if it has none of them.
-        found: the setup that an earlier run found, for knobs that must know what to turn,
-        met: and the objects that it used.
-        borrowed: a trial's side: what it does to files is done in a scratch folder, workers of an earlier run are left
-            alone, and what it reports to experiment trackers is held back.
+        found: setup of an earlier run, from which knobs know what to change.
+        met: objects that the earlier run used.
+        borrowed: True for a trial's side: it writes files to a scratch folder, leaves workers of an earlier run alone,
+            and reports nothing to experiment trackers.
         budget: budget in seconds; a side that reaches no further step is ended.
-        allowed: permissions of a trial's side; one that needs another is ended before it reaches out.
+        allowed: permissions of a trial's side; a side that needs another one is ended before it reaches out.
         around: context entered while the code runs, and left before an interrupt is delivered.
 
     Returns:

@@ -92,66 +92,96 @@ def changing(
             loaders it is called before anything is changed.
         known: loaders made before. For an older loader that is not among them, `refused` is called when it is iterated.
     """
-    undos: weakref.WeakKeyDictionary[AnyLoader, Callable[[], None]] = weakref.WeakKeyDictionary()
-
-    def wanted(loader: AnyLoader) -> Mapping[str, Any]:
-        return change(loader) if callable(change) else change
-
-    def can(loader: AnyLoader) -> bool:
-        if only is not None and not only(loader):
-            return False
-        for knob, value in wanted(loader).items():
-            said = refusal(loader, knob, value)
-            if said:
-                refused(loader, said)
-                return False
-        return True
-
-    def as_wanted(loader: AnyLoader) -> bool:
-        return all(getattr(loader, knob, None) == value for knob, value in wanted(loader).items())
-
-    def make(original: Callable[..., None]) -> Callable[..., None]:
-        @functools.wraps(original)
-        def init(self: AnyLoader, *args: Any, **kwargs: Any) -> None:
-            original(self, *args, **kwargs)
-            if self not in undos and can(self):
-                undos[self] = apply(self, wanted(self))
-            elif self not in undos:
-                left.append(weakref.ref(self))
-
-        return init
-
-    def iterate(original: Callable[[AnyLoader], Any]) -> Callable[[AnyLoader], Any]:
-        @functools.wraps(original)
-        def __iter__(self: AnyLoader) -> Any:
-            known = self in undos or any(self is ref() for ref in left)
-            if not known and (only is None or only(self)) and not as_wanted(self):
-                left.append(weakref.ref(self))
-                refused(self, "it was made before, and no name leads to it.")
-            return original(self)
-
-        return __iter__
-
-    known = list(known)
-    meant = [loader for loader in known if can(loader)]
-    left = [weakref.ref(loader) for loader in known if not any(loader is other for other in meant)]
-    del known
+    changes = _Changes(change, only, refused)
     patches = Patches()
     try:
-        for loader in meant:
-            undos[loader] = apply(loader, wanted(loader))
-        del meant
-        patches.wrap(DataLoader, "__init__", make)
-        patches.wrap(DataLoader, "__iter__", iterate)
+        changes.apply_to(known)
+        del known  # the loaders may be freed meanwhile
+        patches.wrap(DataLoader, "__init__", changes.constructing)
+        patches.wrap(DataLoader, "__iter__", changes.iterating)
         yield
     finally:
         patches.restore()
-        for undo in list(undos.values()):
+        changes.undo()
+
+
+class _Changes:
+    """The loaders that `changing` has changed, and those that it leaves as they are."""
+
+    def __init__(
+        self,
+        change: Mapping[str, Any] | Callable[[AnyLoader], Mapping[str, Any]],
+        only: Callable[[AnyLoader], bool] | None,
+        refused: Callable[[AnyLoader, str], None],
+    ) -> None:
+        """Changes nothing yet; the arguments are those of `changing`."""
+        self._change, self._only, self._refused = change, only, refused
+        self._undos: weakref.WeakKeyDictionary[AnyLoader, Callable[[], None]] = weakref.WeakKeyDictionary()
+        self._unchanged: list[weakref.ref[AnyLoader]] = []
+
+    def apply_to(self, known: Iterable[AnyLoader]) -> None:
+        """Changes the loaders that can be changed, after all of them were checked."""
+        possible = [(loader, self._possible(loader)) for loader in known]
+        self._unchanged += [weakref.ref(loader) for loader, can in possible if not can]
+        for loader, can in possible:
+            if can:
+                self._undos[loader] = apply(loader, self._wanted(loader))
+
+    def undo(self) -> None:
+        """Restores every changed loader that still exists."""
+        for undo in list(self._undos.values()):
             undo()
+
+    def constructing(self, original: Callable[..., None]) -> Callable[..., None]:
+        """Returns a constructor that also changes the new loader, if that is possible."""
+
+        @functools.wraps(original)
+        def init(loader: AnyLoader, *args: Any, **kwargs: Any) -> None:
+            original(loader, *args, **kwargs)
+            if loader in self._undos:
+                return
+            if self._possible(loader):
+                self._undos[loader] = apply(loader, self._wanted(loader))
+            else:
+                self._unchanged.append(weakref.ref(loader))
+
+        return init
+
+    def iterating(self, original: Callable[[AnyLoader], Any]) -> Callable[[AnyLoader], Any]:
+        """Returns an `__iter__` that first refuses an older loader that no name leads to."""
+
+        @functools.wraps(original)
+        def __iter__(loader: AnyLoader) -> Any:
+            known = loader in self._undos or any(loader is ref() for ref in self._unchanged)
+            if not known and (self._only is None or self._only(loader)) and not self._as_wanted(loader):
+                self._unchanged.append(weakref.ref(loader))
+                self._refused(loader, "it was made before, and no name leads to it.")
+            return original(loader)
+
+        return __iter__
+
+    def _wanted(self, loader: AnyLoader) -> Mapping[str, Any]:
+        """Returns the change for a loader."""
+        return self._change(loader) if callable(self._change) else self._change
+
+    def _as_wanted(self, loader: AnyLoader) -> bool:
+        """True if a loader has the wanted values already."""
+        return all(getattr(loader, knob, None) == value for knob, value in self._wanted(loader).items())
+
+    def _possible(self, loader: AnyLoader) -> bool:
+        """True if a loader is to be changed and can be; reports the reason to `refused` if it cannot."""
+        if self._only is not None and not self._only(loader):
+            return False
+        for knob, value in self._wanted(loader).items():
+            reason = refusal(loader, knob, value)
+            if reason:
+                self._refused(loader, reason)
+                return False
+        return True
 
 
 def _attributes(loader: AnyLoader, change: Mapping[str, Any]) -> dict[str, Any]:
-    """The instance attributes that `change` comes to, with those that torch wants to go along."""
+    """Returns the instance attributes for a change, with those that torch requires beside them."""
     # An iterator of persistent workers would go on with the old settings: a new one is made by the next iter().
     new: dict[str, Any] = {"_iterator": None}
     if "num_workers" in change:
