@@ -46,7 +46,9 @@ def parser() -> argparse.ArgumentParser:
     check.add_argument("--json", metavar="FILE", help="write the result as JSON to FILE, - for the standard output")
     check.set_defaults(answer=_check)
     explain = kinds.add_parser("explain", help="explain a cause that a diagnosis names", allow_abbrev=False)
-    explain.add_argument("cause", metavar="CAUSE", help="such as loader-without-workers")
+    explain.add_argument(
+        "cause", metavar="CAUSE", nargs="?", help="such as loader-without-workers; without one, all names"
+    )
     explain.set_defaults(answer=_explain)
     return whole
 
@@ -184,7 +186,10 @@ def _check(options: argparse.Namespace) -> int:
 
 
 def _explain(options: argparse.Namespace) -> int:
-    from gpu_doctor.diagnosis import explain
+    from gpu_doctor.diagnosis import every_cause, explain
 
+    if options.cause is None:
+        outputs.say("\n".join(f"{cause.name}: {cause.summary}" for cause in every_cause()), sys.stdout)
+        return 0
     outputs.say(str(explain(options.cause)), sys.stdout)
     return 0

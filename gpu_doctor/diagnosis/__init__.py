@@ -18,6 +18,7 @@ from gpu_doctor.diagnosis.silent_rules import by_reason
 from gpu_doctor.diagnosis.verdict import ended_the_run
 from gpu_doctor.diagnosis.vitals.arithmetic import arithmetic_kind
 from gpu_doctor.diagnosis.vitals.fields import Vitals
+from gpu_doctor.diagnosis.vitals.machine import busy_machine, others_share
 from gpu_doctor.diagnosis.vitals.measure import FEWEST_STEPS, measure, warmup_rows, warmup_so_far
 from gpu_doctor.diagnosis.vitals.memory_fit import MemoryFit
 from gpu_doctor.diagnosis.vitals.pace import paced_s
@@ -39,6 +40,7 @@ __all__ = [
     "Vitals",
     "anatomy",
     "arithmetic_kind",
+    "busy_machine",
     "by_reason",
     "diagnose",
     "ended_the_run",
@@ -48,6 +50,7 @@ __all__ = [
     "explain",
     "judged",
     "measure",
+    "others_share",
     "paced_s",
     "paragraphs",
     "place",

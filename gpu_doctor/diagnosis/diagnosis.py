@@ -26,6 +26,7 @@ from gpu_doctor.diagnosis.verdict import classified, ended_the_run, too_little
 from gpu_doctor.diagnosis.verdict import verdict as verdict_on
 from gpu_doctor.diagnosis.vitals.fetching import with_other_runs
 from gpu_doctor.diagnosis.vitals.fields import Vitals
+from gpu_doctor.diagnosis.vitals.machine import busy_machine
 from gpu_doctor.diagnosis.vitals.measure import FEWEST_STEPS, measure
 from gpu_doctor.recording import Recording
 
@@ -95,7 +96,8 @@ def diagnose(subject: Recording | Vitals, others: Sequence[Recording] = ()) -> D
     ended = vitals.outcome != "completed" or any(ended_the_run(finding, vitals) for finding in findings[:1])
     explained = few and ended and bool(findings or hints)
     verdict = too_little(vitals) if few and not explained else verdict_on(bottleneck, findings, hints, vitals)
-    notes = (*notes, *around_the_loop(vitals))
+    busy = busy_machine(vitals.others_share)
+    notes = (*notes, *around_the_loop(vitals), *((f"{busy[0].upper()}{busy[1:]}.",) if busy else ()))
     return Diagnosis(
         bottleneck, verdict, findings, tuple(silent), vitals, early=early, hints=hints, notes=(*notes, *plugins().notes)
     )

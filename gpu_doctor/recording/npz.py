@@ -167,7 +167,8 @@ def read(path: str | Path, unpacked: Callable[[Mapping[str, npt.NDArray[Any]], d
         raise
     except _BROKEN as error:
         raise RecordingError(
-            f"{where} is not a complete gpu_doctor recording ({type(error).__name__}): save or copy it again."
+            f"{where} is not a complete gpu_doctor recording ({type(error).__name__}): name another file, or "
+            "save or copy this one again."
         ) from error
 
 

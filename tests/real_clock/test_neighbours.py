@@ -10,7 +10,7 @@ import sys
 import time
 
 import gpu_doctor
-from gpu_doctor.trials.compare.effect import BUSY_FROM
+from gpu_doctor.diagnosis.vitals.machine import BUSY_FROM
 
 SPIN = "import time\nend = time.time() + 20\nwhile time.time() < end: pass"
 

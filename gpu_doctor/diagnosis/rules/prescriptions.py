@@ -168,10 +168,11 @@ def whole_batches(loader: LoaderSetup) -> Prescription:
 def cheaper_samples(loader: LoaderSetup) -> Prescription:
     """Prescribes to compute less for each sample."""
     stream = loader.dataset_kind == "iterable"
+    code = CHUNKED if stream else ONE_CALL if loader.batch_size else ""  # torch calls it only to make batches itself
     return Prescription(
         text="Make a sample cheaper: preprocess offline, cache, vectorise, or transform on the device",
         safety=Safety.BY_HAND,
-        code=CHUNKED if stream else ONE_CALL,
+        code=code,
     )
 
 

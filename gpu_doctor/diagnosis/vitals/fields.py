@@ -139,6 +139,8 @@ class Vitals(MemoryVitals, HardwareVitals, WorldVitals, ArithmeticVitals, Evalua
     tensor_active_pct: float | None = None
     cpu_util_pct: float | None = None
     """Per cent of all usable cores in use, machine-wide."""
+    others_share: float | None = None
+    """Share of the usable cores that other programs used, over all readings of the run."""
     peak_bytes: float | None = None
     memory_total_bytes: float | None = None
     peak_share: float | None = None

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Final
+
 import numpy as np
 
+from gpu_doctor import formatting
 from gpu_doctor.recording import Column, Recording, Series, Steps
 
 OF_A_GPU = ("gpu_util_pct", "tensor_active_pct")
 """Metrics that are read for each GPU; the others are of the whole machine."""
+BUSY_FROM: Final = 0.10
+"""Share of the usable cores from which on others are worth a word: more than a notebook's server, a browser's tab and
+gpu_doctor's own threads use (2 to 5 % on two cores, measured with a kernel that did nothing else)."""
 
 
 def machine(recording: Recording, rest: Steps) -> dict[str, float | None]:
@@ -31,10 +38,35 @@ def machine(recording: Recording, rest: Steps) -> dict[str, float | None]:
         "gpu_util_pct": mean("gpu_util_pct"),
         "tensor_active_pct": mean("tensor_active_pct"),
         "cpu_util_pct": mean("cpu_util_pct"),
+        "others_share": others_share((recording,)),
         "peak_bytes": peak,
         "memory_total_bytes": float(total) if total else None,
         "peak_share": peak / total if peak is not None and total else None,
     }
+
+
+def others_share(recordings: Iterable[Recording]) -> float | None:
+    """Returns the share of the usable cores that other programs used, over all readings of some runs; None = not read.
+
+    What the machine was busy with less what this process and its workers used. Time that a virtual machine's host took
+    away (steal) counts as others' use. Inside a container with a quota, only programs of the same container are seen.
+    """
+    shares: list[float] = []
+    for recording in recordings:
+        every, own = recording.one_series("cpu_util_pct"), recording.one_series("process_cpu_pct")
+        if every is None or own is None or not len(every.values) or not len(own.values):
+            continue
+        ours = np.interp(every.times_s, own.times_s, own.values)
+        shares += ((every.values - ours) / 100.0).tolist()
+    known = [share for share in shares if np.isfinite(share)]
+    return min(max(float(np.mean(known)), 0.0), 1.0) if known else None
+
+
+def busy_machine(others_share: float | None) -> str:
+    """Returns the clause on a machine that other programs used as well, without a capital; empty if few did."""
+    if others_share is None or others_share < BUSY_FROM:
+        return ""
+    return f"measured on a busy machine: other programs used {formatting.share(others_share)} of the cores"
 
 
 def _mean(series: Series | None, rest: Steps) -> float | None:

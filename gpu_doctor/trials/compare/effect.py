@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Final, TypeAlias
@@ -12,6 +12,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from gpu_doctor import formatting
+from gpu_doctor.diagnosis import busy_machine, others_share
 from gpu_doctor.labels import OUTCOME_LABELS
 from gpu_doctor.recording import Recording, SettingValue, describe
 from gpu_doctor.trials.compare import batch_scaling
@@ -48,9 +49,6 @@ BROKEN: Final = (*UNMEASURED, "interrupted", "stopped")
 """Outcomes after which a comparison has no further pair."""
 AS_PASTED, BY_SETTINGS = "as pasted", "by settings"
 """Ways in which the last trial of a treatment ran: the cell's changed text, or the cell as written under knobs."""
-BUSY_FROM: Final = 0.10
-"""Share of the usable cores from which on others are worth a word: more than a notebook's server, a browser's tab and
-gpu_doctor's own threads use (2 to 5 % on two cores, measured with a kernel that did nothing else)."""
 
 _Pairs: TypeAlias = dict[int, tuple[Measured, Measured]]
 """Baseline and candidate of each pair, by its number in the trial."""
@@ -175,8 +173,8 @@ class Effect:
         said = [self.way] if self.way else []
         said += [f"measured on {formatting.clean(self.device, 120)}"] if self.elsewhere else []
         said += self.not_restored
-        if self.busy is not None and self.busy >= BUSY_FROM:
-            said.append(f"measured on a busy machine: other programs used {formatting.share(self.busy)} of the cores")
+        busy = busy_machine(self.busy)
+        said += [busy] if busy else []
         if self.cold_pairs and self.reason != ALL_COLD:
             said.append(f"{formatting.count(self.cold_pairs, 'pair')} of runs not judged, {COLD}")
         return tuple(said)
@@ -400,20 +398,3 @@ def _outcome(bases: Sequence[Recording], candidates: Sequence[Recording]) -> tup
             if recording.outcome in BROKEN:
                 return recording.outcome, ": ".join(part for part in (name, recording.reason) if part)
     return candidates[-1].outcome, candidates[-1].reason
-
-
-def others_share(recordings: Iterable[Recording]) -> float | None:
-    """Share of the usable cores that other programs used, over all readings of some runs; None = not read.
-
-    What the machine was busy with less what this process and its workers used. Time that a virtual machine's host took
-    away (steal) counts as others' use. Inside a container with a quota, only programs of the same container are seen.
-    """
-    shares: list[float] = []
-    for recording in recordings:
-        every, own = recording.one_series("cpu_util_pct"), recording.one_series("process_cpu_pct")
-        if every is None or own is None or not len(every.values) or not len(own.values):
-            continue
-        ours = np.interp(every.times_s, own.times_s, own.values)
-        shares += ((every.values - ours) / 100.0).tolist()
-    known = [share for share in shares if np.isfinite(share)]
-    return min(max(float(np.mean(known)), 0.0), 1.0) if known else None

@@ -6,8 +6,10 @@ import dataclasses
 
 import pytest
 
+from gpu_doctor.diagnosis import diagnose, others_share
+from gpu_doctor.diagnosis.vitals.machine import BUSY_FROM
 from gpu_doctor.recording import Recording
-from gpu_doctor.trials.compare.effect import BUSY_FROM, compare, others_share
+from gpu_doctor.trials.compare.effect import compare
 from tests.support.recordings import Loop, read
 
 
@@ -42,3 +44,9 @@ def test_the_effect_is_marked_from_a_tenth_on() -> None:
     assert effect.busy is not None and effect.busy >= BUSY_FROM
     assert "other programs used 40 % of the cores" in str(effect)
     assert effect.to_dict()["busy"] == effect.busy
+
+
+def test_a_diagnosis_says_it_in_a_note() -> None:
+    assert not [note for note in diagnose(recorded([52.0], [50.0])).notes if "busy" in note]
+    (note,) = diagnose(recorded([90.0], [50.0])).notes
+    assert "40 %" in note and note.endswith(".")
