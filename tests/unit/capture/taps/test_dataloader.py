@@ -95,6 +95,16 @@ def test_samples_follow_the_sampler_or_the_tensors_of_a_stream(loader: Any, samp
     assert counted(recorder)[0] == samples
 
 
+class Strings(Dataset[str]):
+    """Ten samples without a tensor."""
+
+    def __len__(self) -> int:
+        return 10
+
+    def __getitem__(self, at: int) -> str:
+        return str(at)
+
+
 def several(items: list[list[torch.Tensor]]) -> torch.Tensor:
     """As MONAI's `list_data_collate`: the crops of all items one after the other."""
     return torch.stack([crop for crops in items for crop in crops])

@@ -127,6 +127,17 @@ def test_a_model_of_a_sweep_is_walked_no_more_often_in_a_longer_sweep(how: str) 
     assert walks_of_the_first(30) == walks_of_the_first(12)
 
 
+def test_a_trainer_far_from_any_name() -> None:
+    net = Net()
+    trainer = SimpleNamespace(inner=SimpleNamespace(strategy=SimpleNamespace(net=net, optimizer=sgd(net))))
+
+    def loop() -> None:
+        train(trainer.inner.strategy.net, trainer.inner.strategy.optimizer)
+
+    recording = recorded(loop, trainer=trainer)
+    assert timed(recording) == [True] * 4 and recording.setup.models == ("Net",)
+
+
 def gan() -> None:
     maker, critic = nn.Linear(4, 4), Net()
     makes, judges = sgd(maker), sgd(critic)
@@ -149,12 +160,6 @@ def parts_of_a_box() -> None:
     for _ in range(4):
         x = torch.rand(2, 4)
         step(optimizer, box["one"](x).sum() + box["two"](x).sum())
-
-
-def far_from_any_name() -> None:
-    net = Net()
-    trainer = SimpleNamespace(inner=SimpleNamespace(strategy=SimpleNamespace(net=net, optimizer=sgd(net))))
-    train(trainer.inner.strategy.net, trainer.inner.strategy.optimizer)
 
 
 def parameter_beside_the_model() -> None:
@@ -183,7 +188,6 @@ def class_with_a_call_of_its_own() -> None:
         (gan, {"Linear", "Net"}),
         (teacher_and_student, {"Linear"}),
         (parts_of_a_box, {"Linear", "Net"}),
-        (far_from_any_name, {"Net"}),
         (parameter_beside_the_model, {"Net"}),
         (class_with_a_call_of_its_own, {"Counted"}),
     ],
