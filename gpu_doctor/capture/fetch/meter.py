@@ -62,9 +62,7 @@ class Meter:
             return None
         self.tally = None
         fetch = MeteredFetch(tally)
-        if tally.to_skip > 0:
-            tally.to_skip -= 1
-        else:
+        if tally.to_skip <= 0:
             try:
                 fetch.begin(fetcher, self)
             except BaseException:
@@ -73,10 +71,12 @@ class Meter:
         return fetch
 
     def ends(self, fetch: MeteredFetch) -> None:
-        """Adds a fetch that has returned to its tally."""
+        """Adds a fetch that has returned to its tally, or counts it as skipped."""
         try:
             if fetch.metered:
                 self.cost_ns += fetch.end(self)
+            else:
+                fetch.tally.to_skip -= 1
         finally:
             self.leave(fetch)
 

@@ -226,9 +226,7 @@ def _pulling(state: LoaderState, original: Callable[[Any], Any]) -> Callable[[An
                     note((EXHAUSTED, clock(), None))
                     recorder.check_end()
                 if (tally := source.tally) is not None:
-                    if tally.to_skip > 0:  # this fetch is not sampled: the meter stays off
-                        tally.to_skip -= 1
-                    else:
+                    if tally.to_skip <= 0:  # else this fetch is not sampled: the meter stays off
                         meter.tally = tally
                 elif source.stock is not None:
                     source.stock.count(self, first=not source.taken)
@@ -253,9 +251,12 @@ def _pulling(state: LoaderState, original: Callable[[Any], Any]) -> Callable[[An
             samples = source.full if 0 < taken < source.whole else source.samples(batch)
             source.taken = taken + 1
             mine = thread == log.thread  # else another thread turned out to be the one that trains
-            if meter.tally is not None and (own_ns := meter.off()) and mine:
-                log.own_ns += own_ns  # the part of the wait for this batch that was our own work
-                note((OURS, now, now - own_ns))
+            if meter.tally is not None:
+                if (own_ns := meter.off()) and mine:
+                    log.own_ns += own_ns  # the part of the wait for this batch that was our own work
+                    note((OURS, now, now - own_ns))
+            elif (tally := source.tally) is not None and tally.to_skip > 0:
+                tally.to_skip -= 1  # here, not at the request: one at the end of a pass has no fetch
             if mine:
                 log.pulled = True
                 if log.marker is not None:

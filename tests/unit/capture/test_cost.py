@@ -7,12 +7,19 @@ import itertools
 import numpy as np
 import pytest
 
+from gpu_doctor.capture import own_cost
 from gpu_doctor.capture.cost import BUDGET_SHARE, EventPrice
 from gpu_doctor.capture.events import Log
 from gpu_doctor.capture.own_cost import OwnCost
 from gpu_doctor.capture.recorder import Recorder
 from gpu_doctor.notebook import live_view as view
 from tests.support.simulated_device import Noted
+
+
+@pytest.fixture(autouse=True)
+def notes_of_our_cost(no_note_of_our_cost: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Notes on what recording costs are written, as in a run of the user's."""
+    monkeypatch.setattr(own_cost, "WORTH_SAYING_S", 1.0)
 
 
 class Run:
@@ -108,14 +115,6 @@ def test_of_steps_that_are_too_short_the_recording_says_what_watching_costs() ->
     assert recording.overhead_s >= 0.01 * float(np.sum(recording.steps.wall_s))
 
 
-def test_of_steps_that_are_long_enough_it_says_nothing() -> None:
-    assert stepping(5_000_000, steps=500).close().notes == ()
-
-
-def test_of_a_loop_that_is_over_in_a_moment_it_says_nothing() -> None:
-    assert stepping(100_000, steps=200).close().notes == ()
-
-
 def test_an_event_costs_half_of_what_an_empty_tap_adds_to_a_bare_call() -> None:
     reads = itertools.count()
 
@@ -148,27 +147,28 @@ def test_the_price_is_that_of_the_run() -> None:
     assert Recorder(clock=lambda: 0).step_clock.event_ns == 0
 
 
-def account(searched_s: float = 0.0, searches: int = 0) -> OwnCost:
-    """What a run has cost that has looked for models so long, of so many optimizers."""
+@pytest.mark.parametrize(
+    ("searched_s", "searches", "tapped_s", "loop_s", "steps", "note"),
+    [
+        (0.0, 0, 1.0, 0.0, 0, ""),  # no step
+        (0.0, 0, 0.01, 0.02, 200, ""),  # over in a moment
+        (0.0, 0, 0.01, 2.5, 500, ""),  # long steps
+        (0.0, 0, 0.03, 1.5, 1000, "take only 1.50 ms"),
+        (0.1, 20, 0.001, 2.0, 1000, ""),  # a twentieth of the loop
+        (0.5, 8, 0.001, 2.0, 1000, ""),  # one search for each of a few optimizers
+        (0.5, 20, 0.001, 2.0, 1000, "25 % of this loop finding the models"),
+    ],
+)
+def test_only_costs_that_are_much_of_a_loop_of_seconds_are_noted(
+    searched_s: float, searches: int, tapped_s: float, loop_s: float, steps: int, note: str
+) -> None:
     cost = OwnCost(Log(lambda: 0))
     cost.searched_s, cost.searches = searched_s, searches
-    return cost
+    text = cost.too_dear(tapped_s, loop_s, steps)
+    assert note in text and bool(text) == bool(note)
 
 
-def test_a_run_without_steps_says_nothing() -> None:
-    assert Recorder(clock=lambda: 0).close().notes == ()
-    assert account().too_dear(1.0, 0.0, 0) == ""
-
-
-def test_the_sentence_names_longer_steps_in_milliseconds() -> None:
-    assert "take only 1.50 ms" in account().too_dear(0.03, 1.5, 1000)
-
-
-def test_what_looking_for_models_takes_is_said_where_it_is_much() -> None:
-    assert account(searched_s=0.1, searches=20).too_dear(0.001, 2.0, 1000) == ""
-    assert account(searched_s=0.5, searches=8).too_dear(0.001, 2.0, 1000) == ""
-    told = account(searched_s=0.5, searches=20).too_dear(0.001, 2.0, 1000)
-    assert "25 % of this loop finding the models" in told
+def test_the_search_for_models_is_part_of_the_overhead() -> None:
     recorder = stepping(5_000_000, steps=500)
     recorder.cost.searched_s, recorder.cost.searches = 1.0, 20
     recording = recorder.close()

@@ -1,4 +1,4 @@
-"""What is an evaluation's, and what is the step's beside it, on a virtual clock."""
+"""Time of evaluations, and of the steps around them, on a virtual clock."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.support.clock_bench import MS, Bench, sums
 from tests.support.iterators import iterator, only_evaluated
 
 
-def test_costly_calls_of_a_long_evaluation_are_all_told() -> None:
+def test_costly_calls_of_a_long_evaluation_are_all_recorded() -> None:
     bench, pull, held_out = Bench(), iterator(), iterator()
     bench.pull(pull)
     bench.train()
@@ -25,8 +25,8 @@ def test_costly_calls_of_a_long_evaluation_are_all_told() -> None:
     bench.train()
     bench.clock.fold([(NEXT, bench.now, pull)])
     (step,) = bench.clock.found()[0]
-    told = np.sum([of_span["save", "cell line 9"] for of_span in step.calls], axis=0)
-    assert told.tolist() == [5, 5 * MS, 0, 500]
+    calls = np.sum([of_span["save", "cell line 9"] for of_span in step.calls], axis=0)
+    assert calls.tolist() == [5, 5 * MS, 0, 500]
 
 
 def test_a_batch_that_is_learned_from_after_all_counts_once_whatever_is_evaluated_beside_it() -> None:
@@ -45,20 +45,8 @@ def test_a_batch_that_is_learned_from_after_all_counts_once_whatever_is_evaluate
     assert steps.backward_s.tolist() == pytest.approx([0.003, 0.006])
 
 
-def test_an_evaluation_at_the_end_adds_no_cpu_time_to_the_last_step() -> None:
-    bench, pull = Bench(), iterator()
-    for _ in range(2):
-        bench.pull(pull)
-        bench.train()
-    bench.exhaust(pull)
-    bench.forward(7, training=False, grad=False)
-    steps = bench.close()
-    assert steps.wall_s[-1] == pytest.approx(0.01775)
-    np.testing.assert_allclose(steps.cpu_s * 1e9, [0.01075e9 / 2] * 2, rtol=0, atol=0.1)
-
-
 def test_an_iterator_that_was_made_for_an_evaluation_is_its_own_though_only_its_batches_tell() -> None:
-    """In training mode, with gradients: that nothing is learned from them is seen when the next one is asked for."""
+    """In training mode, with gradients: that nothing is learned from them shows when the next is requested."""
     bench, pull, held_out = Bench(), iterator(), iterator()
     bench.pull(pull)
     bench.train()
@@ -78,7 +66,7 @@ def test_an_iterator_that_was_made_for_an_evaluation_is_its_own_though_only_its_
 
 @pytest.mark.parametrize("known", [True, False])
 def test_both_batches_that_an_evaluation_fetches_ahead_are_its_own(known: bool) -> None:
-    """As Accelerate does, whose loader of the training is not asked to its end."""
+    """As Accelerate does, whose training loader is not exhausted."""
     bench, pull, held_out = Bench(), iterator(), iterator()
     bench.pull(pull)
     bench.train()
@@ -111,19 +99,19 @@ def test_a_model_that_a_loop_trains_by_hand_in_evaluation_mode_is_not_evaluated(
 
 
 def learns(bench: Bench, source: Pulled) -> None:
-    """A batch of a loop without an optimizer that can be heard."""
+    """A batch of a loop without an optimizer that is recorded."""
     bench.pull(source)
     bench.forward()
     bench.backward()
 
 
 def predicts(bench: Bench, source: Pulled) -> None:
-    """A batch of one that forgot `no_grad`."""
+    """A batch of a loop that forgot `no_grad`."""
     bench.pull(source)
     bench.forward(7, training=False)
 
 
-def test_a_pass_over_held_out_data_is_an_evaluation_where_no_optimizer_is_heard_either() -> None:
+def test_a_pass_over_held_out_data_is_an_evaluation_without_a_recorded_optimizer_too() -> None:
     bench, pull, held_out = Bench(), iterator(), iterator()
     for _ in range(70):
         learns(bench, pull)
@@ -135,7 +123,7 @@ def test_a_pass_over_held_out_data_is_an_evaluation_where_no_optimizer_is_heard_
     assert sums(steps)["evaluation"] == pytest.approx(3 * 8)
 
 
-def test_gradients_of_some_batches_and_predictions_of_others_are_all_steps_where_no_optimizer_is_heard() -> None:
+def test_gradients_of_some_batches_and_predictions_of_others_are_all_steps_without_a_recorded_optimizer() -> None:
     bench, pull = Bench(), iterator()
     for _ in range(35):
         learns(bench, pull)
@@ -158,7 +146,7 @@ def test_what_the_edges_of_evaluations_take_is_the_sum_of_all_passes() -> None:
     assert bench.clock.evaluation_edge_ns == (5 + 3) * MS
 
 
-def test_an_evaluation_after_steps_by_hand_is_one_from_its_first_forward_on() -> None:
+def test_an_evaluation_after_steps_by_hand_begins_with_its_first_forward() -> None:
     bench, held_out = Bench(), iterator()
     bench.note(BY_HAND, True)
     for number in range(4):

@@ -8,8 +8,6 @@ import pytest
 from gpu_doctor.capture.events import (
     BATCH,
     CALLED,
-    COPIED,
-    COPYING,
     CPU,
     DONE,
     MARK,
@@ -48,18 +46,19 @@ def test_a_plain_epoch_is_accounted_to_the_nanosecond() -> None:
     np.testing.assert_allclose(steps.loss_s, 0.0005)
     np.testing.assert_allclose(steps.edge_s, [0.001, 0, 0])
     np.testing.assert_allclose(steps.cpu_s, steps.wall_s / 2)
+    assert bench.ends == [110.75 * MS, 121.5 * MS, 132.25 * MS]
 
 
 def test_predictions_from_one_batch_of_each_loader_are_a_step_each() -> None:
     bench = Bench()
     for _ in range(3):
-        bench.pull(iterator())  # `next(iter(loader))`: nobody asks it again
+        bench.pull(iterator())  # `next(iter(loader))`: nothing requests from it again
         bench.forward(training=False)
     steps = bench.close()
     assert (steps.kind.tolist(), steps.batches.tolist()) == ([INFERENCE] * 3, [1, 1, 1])
 
 
-def test_a_training_batch_that_is_only_looked_at_leaves_the_epoch_as_it_is() -> None:
+def test_a_training_batch_that_is_only_predicted_leaves_the_epoch_as_it_is() -> None:
     bench, loader = Bench(), "rows"
     for _ in range(2):
         pull = iterator(loader)
@@ -73,7 +72,7 @@ def test_a_training_batch_that_is_only_looked_at_leaves_the_epoch_as_it_is() -> 
     assert bench.close().epoch.tolist() == [0, 0, 1, 1]
 
 
-def test_a_forward_that_records_no_gradients_is_told_apart() -> None:
+def test_a_forward_that_records_no_gradients_has_time_of_its_own() -> None:
     bench, pull = Bench(), iterator()
     for _ in range(3):
         bench.pull(pull)
@@ -128,28 +127,6 @@ def test_a_wait_in_an_evaluation_is_not_counted_as_a_steps() -> None:
     assert bench.close().syncs.tolist() == [0.0, 0.0]
 
 
-def test_the_row_of_an_accumulation_holds_all_of_it_from_the_first_step_on() -> None:
-    bench, pull = Bench(), iterator()
-    for _ in range(2):
-        for i in range(4):
-            bench.pull(pull)
-            bench.forward()
-            bench.note(COPYING)
-            bench.note(COPIED, (100, True, None))
-            bench.backward()
-            if i == 3:
-                bench.optimizer()
-    bench.exhaust(pull)
-    steps = bench.close()
-    assert len(steps) == 2
-    assert steps.samples.tolist() == [32, 32]
-    assert steps.batches.tolist() == [4, 4]
-    assert steps.transfers.tolist() == [4, 4]
-    np.testing.assert_allclose(steps.wall_s, 0.028)
-    np.testing.assert_allclose(steps.cpu_s, 0.014)
-    assert sums(steps) == {"data_wait": 8, "forward": 16, "backward": 24, "optimizer": 8}
-
-
 def test_where_nothing_is_pulled_a_step_ends_at_its_optimizer() -> None:
     bench = Bench()
     for _ in range(3):
@@ -184,64 +161,43 @@ def test_several_optimizer_steps_on_one_batch_are_several_steps() -> None:
     assert steps.batches.tolist() == [1, 0, 0, 1, 0, 0]
 
 
-def test_an_evaluation_under_no_grad_is_billed_to_evaluation_alone() -> None:
-    bench, pull = Bench(), iterator()
+@pytest.mark.parametrize(("training", "grad"), [(False, False), (False, True), (True, True)])
+def test_an_evaluation_is_known_by_no_grad_or_by_what_follows(training: bool, grad: bool) -> None:
+    bench, pull, held_out = Bench(), iterator(), iterator()
     bench.pull(pull)
     bench.train()
-    held_out = iterator()
-    for _ in range(2):
-        bench.pull(held_out, wait=5, grad=False)
-        bench.forward(7, training=False, grad=False)
+    for _ in range(3):
+        bench.pull(held_out, wait=5, grad=grad)
+        bench.forward(7, training=training, grad=grad)
     bench.exhaust(held_out, wait=1)
     bench.pull(pull)
     bench.train()
     steps = bench.close()
     assert steps.samples.tolist() == [8, 8]
-    assert sums(steps)["evaluation"] == 25
-    assert sums(steps)["data_wait"] == 2
-    assert bench.source(held_out).evaluation
-    assert not bench.source(pull).evaluation
-
-
-@pytest.mark.parametrize("training", [False, True])
-def test_an_evaluation_with_gradients_is_known_by_what_follows(training: bool) -> None:
-    bench, pull, held_out = Bench(), iterator(), iterator()
-    bench.pull(pull)
-    bench.train()
-    for _ in range(3):
-        bench.pull(held_out, wait=5)
-        bench.forward(7, training=training)
-    bench.exhaust(held_out)
-    bench.pull(pull)
-    bench.train()
-    steps = bench.close()
-    assert steps.samples.tolist() == [8, 8]
-    assert sums(steps)["evaluation"] == 36
+    assert sums(steps)["evaluation"] == 37 and sums(steps)["data_wait"] == 2
     np.testing.assert_allclose(steps.edge_s.sum(), 0.001)
+    assert bench.source(held_out).evaluation and not bench.source(pull).evaluation
 
 
-def test_an_evaluation_at_the_end_belongs_to_the_last_row() -> None:
+@pytest.mark.parametrize("pulled", [True, False])
+def test_an_evaluation_at_the_end_belongs_to_the_last_row_and_adds_no_cpu_time(pulled: bool) -> None:
     bench, pull, held_out = Bench(), iterator(), iterator()
     for _ in range(2):
-        bench.pull(pull)
+        if pulled:
+            bench.pull(pull)
         bench.train()
-    bench.exhaust(pull)
-    bench.pull(held_out, wait=5, grad=False)
+    if pulled:
+        bench.exhaust(pull)
+        bench.pull(held_out, wait=5, grad=False)
     bench.forward(7, training=False, grad=False)
-    bench.exhaust(held_out)
+    if pulled:
+        bench.exhaust(held_out)
     bench.spend(1000)
     steps = bench.close()
-    np.testing.assert_allclose(steps.wall_s, [0.01075, 0.02275])
-    np.testing.assert_allclose(steps.evaluation_s, [0, 0.012])
-
-
-def test_an_evaluation_after_the_last_step_of_a_loop_without_a_loader_is_its_too() -> None:
-    bench = Bench()
-    bench.train()
-    bench.train()
-    bench.forward(7, training=False, grad=False)
-    bench.spend(1000)
-    np.testing.assert_allclose(bench.close().evaluation_s, [0, 0.007])
+    np.testing.assert_allclose(steps.evaluation_s, [0, 0.012 if pulled else 0.007])
+    if pulled:
+        np.testing.assert_allclose(steps.wall_s, [0.01075, 0.02275])
+        np.testing.assert_allclose(steps.cpu_s, [0.01075 / 2] * 2)
 
 
 def test_a_loader_taken_for_an_evaluation_is_trained_from_after_all() -> None:
@@ -258,12 +214,13 @@ def test_a_loader_taken_for_an_evaluation_is_trained_from_after_all() -> None:
     assert bench.source(second).learned
 
 
-def test_without_an_optimizer_every_batch_is_a_step() -> None:
+def test_without_an_optimizer_every_batch_is_a_step_while_the_loop_runs() -> None:
     bench, pull = Bench(), iterator()
     for _ in range(3):
         bench.pull(pull)
         bench.forward(training=False, grad=False)
         bench.spend(1)
+    assert bench.table.rows == 2
     bench.exhaust(pull)
     steps = bench.close()
     assert steps.kind.tolist() == [INFERENCE] * 3
@@ -271,15 +228,7 @@ def test_without_an_optimizer_every_batch_is_a_step() -> None:
     assert steps.samples.tolist() == [8, 8, 8]
 
 
-def test_inference_rows_are_there_while_the_loop_runs() -> None:
-    bench, pull = Bench(), iterator()
-    for _ in range(3):
-        bench.pull(pull)
-        bench.forward(training=False, grad=False)
-    assert bench.table.rows == 2
-
-
-def test_batches_of_unheard_compute_are_rows_after_three_seconds_at_the_latest() -> None:
+def test_batches_without_any_call_are_rows_after_three_seconds_at_the_latest() -> None:
     bench, pull = Bench(), iterator()
     for _ in range(5):
         bench.pull(pull)
@@ -319,7 +268,7 @@ def test_a_batch_fetched_ahead_is_counted_once() -> None:
 
 
 def test_an_evaluation_that_fetches_ahead_is_no_part_of_a_step() -> None:
-    """Accelerate hands out a batch when it has the next one: no forward lies between its first two asks."""
+    """Accelerate hands out a batch when it has the next one: no forward lies between its first two requests."""
     bench, loader = Bench(), "rows"
     for _ in range(2):
         pull, held_out = iterator(loader), iterator()
@@ -356,19 +305,8 @@ def test_samples_of_several_loaders_are_those_of_the_one_that_gives_most() -> No
         bench.exhaust(inner)
     steps = bench.close()
     assert len(steps) == 6
-    # In the very first step both have given one batch, and the first asked counts.
+    # In the very first step both have given one batch, and the first requested counts.
     assert steps.samples.tolist() == [100, 8, 8, 8, 8, 8]
-
-
-def test_epochs_are_restarts_of_the_training_loader() -> None:
-    bench, loader = Bench(), "rows"
-    for _ in range(3):
-        pull = iterator(loader)
-        for _ in range(2):
-            bench.pull(pull)
-            bench.train()
-        bench.exhaust(pull)
-    assert bench.close().epoch.tolist() == [0, 0, 1, 1, 2, 2]
 
 
 def test_a_batch_that_is_pulled_to_see_that_the_epoch_is_over_is_no_part_of_a_step() -> None:
@@ -426,20 +364,6 @@ def test_an_unreadable_batch_has_no_sample_count_and_says_so() -> None:
     assert np.isnan(bench.close().samples).all()
 
 
-def test_a_step_inside_a_closure_keeps_the_phases_apart() -> None:
-    bench, pull = Bench(), iterator()
-    for _ in range(2):
-        bench.pull(pull)
-        bench.note(STEP, 1)
-        bench.spend(1)
-        bench.forward(2)
-        bench.backward(3)
-        bench.note(STEPPED, 1)
-        bench.spend(1)
-    # What comes after the last step is no part of it.
-    assert sums(bench.close()) == {"data_wait": 2, "forward": 4, "backward": 6, "optimizer": 2, "other": 1}
-
-
 def test_calls_of_a_closure_are_counted_and_no_evaluations() -> None:
     bench, pull = Bench(), iterator()
     for calls in (3, 1):
@@ -482,23 +406,13 @@ def test_a_closure_that_goes_over_the_data_is_one_step_from_the_first_on() -> No
     assert steps.forward_s == pytest.approx([24e-3, 24e-3]) and steps.data_wait_s == pytest.approx([12e-3, 12e-3])
 
 
-def test_a_budget_hears_of_every_step() -> None:
-    bench, pull = Bench(), iterator()
-    for _ in range(3):
-        bench.pull(pull)
-        bench.train()
-    bench.exhaust(pull)
-    bench.close()
-    assert bench.ends == [10.75 * MS, 21.5 * MS, 32.25 * MS]
-
-
 def test_a_run_without_any_loop_is_empty() -> None:
     bench = Bench()
     bench.spend(5)
     assert len(bench.close()) == 0
 
 
-def test_a_look_at_held_out_data_before_the_training_is_evaluation_though_no_forward_is_heard() -> None:
+def test_a_pass_over_held_out_data_before_the_training_is_an_evaluation_without_any_forward() -> None:
     bench, held_out, training = Bench(), iterator(), iterator()
     for _ in range(2):
         bench.pull(held_out, grad=False)
@@ -516,7 +430,7 @@ def test_a_look_at_held_out_data_before_the_training_is_evaluation_though_no_for
     assert steps.data_wait_s.tolist() == pytest.approx([0.002, 0.002])
 
 
-def test_workers_that_start_after_an_evaluation_are_waited_for_though_its_loader_was_not_asked_to_its_end() -> None:
+def test_workers_that_start_after_an_evaluation_are_waited_for_though_its_loader_was_not_exhausted() -> None:
     bench, held_out, training = Bench(), iterator(), iterator()
     bench.pull(training)
     bench.train()
@@ -575,28 +489,19 @@ def test_a_model_that_is_trained_in_evaluation_mode_is_trained(pulled: bool) -> 
     assert "evaluation" not in sums(bench.close())
 
 
-def test_two_loaders_in_a_zip_are_both_trained_from() -> None:
-    bench, one, two = Bench(), iterator(), iterator()
-    for _ in range(4):
-        bench.pull(one)
-        bench.pull(two)
-        bench.train()
-    bench.close()
-    assert (bench.source(one).learned, bench.source(two).learned) == (True, True)
-
-
-def test_a_pass_over_held_out_data_before_the_training_is_no_part_of_a_zip() -> None:
-    bench, held_out, pull = Bench(), iterator(), iterator()
+def test_two_loaders_in_a_zip_are_both_trained_from_and_one_that_was_read_before_is_not() -> None:
+    bench, held_out, first, second = Bench(), iterator(), iterator(), iterator()
     for _ in range(2):
         bench.pull(held_out)
     for _ in range(4):
-        bench.pull(pull)
+        bench.pull(first)
+        bench.pull(second)
         bench.train()
     bench.close()
-    assert (bench.source(held_out).learned, bench.source(pull).learned) == (False, True)
+    assert [bench.source(source).learned for source in (held_out, first, second)] == [False, True, True]
 
 
-def test_a_long_evaluation_is_held_in_a_few_spans_and_all_of_its_time_is_told() -> None:
+def test_a_long_evaluation_takes_a_few_spans_and_all_of_its_time_is_recorded() -> None:
     bench, pull, held_out = Bench(), iterator(), iterator()
     bench.pull(pull)
     bench.train()
@@ -652,7 +557,7 @@ def test_what_a_wait_between_two_steps_takes_is_no_time_of_theirs() -> None:
 
 
 @pytest.mark.parametrize("marked", [False, True])
-def test_a_step_that_does_not_end_is_held_in_bounded_spans_and_all_of_its_time_is_told(marked: bool) -> None:
+def test_a_step_that_does_not_end_takes_bounded_spans_and_all_of_its_time_is_recorded(marked: bool) -> None:
     bench, pull, held_out = Bench(), iterator(), iterator()
     bench.pull(pull)
     bench.train()
@@ -671,9 +576,9 @@ def test_a_step_that_does_not_end_is_held_in_bounded_spans_and_all_of_its_time_i
     if marked:
         assert len(bench.clock.device.spent) == 5 * MOST_SPANS
     steps = bench.close()
-    told = sums(steps)
-    assert told["data_wait"] == 1 + 5 * MOST_SPANS and told["evaluation"] == 10 * 12
-    assert told["forward"] == 2 * (5 * MOST_SPANS + 2)
+    spent = sums(steps)
+    assert spent["data_wait"] == 1 + 5 * MOST_SPANS and spent["evaluation"] == 10 * 12
+    assert spent["forward"] == 2 * (5 * MOST_SPANS + 2)
     assert steps.samples[1] == 8 * 5 * MOST_SPANS and steps.batches[1] == 5 * MOST_SPANS
 
 
@@ -696,7 +601,7 @@ def test_our_own_time_is_in_no_phase() -> None:
     assert (found["forward"], found["backward"]) == (pytest.approx(3 * 1.9), pytest.approx(3 * 2.9))
 
 
-def test_a_look_at_our_own_code_is_no_look_at_the_loop() -> None:
+def test_a_sample_of_our_own_code_is_no_sample_of_the_loop() -> None:
     bench, loader = Bench(), iterator()
     bench.pull(loader)
     bench.spend(5)
@@ -705,7 +610,10 @@ def test_a_look_at_our_own_code_is_no_look_at_the_loop() -> None:
         StackSample(bench.now - MS, bench.now - MS, "ours"),
     ]
     bench.clock.fold([(OURS, bench.now, bench.now - 2 * MS)], stack_samples)
-    assert [(one.seen, one.phase) for one in bench.clock.found().stack_samples] == [("loop", OTHER), ("ours", -1)]
+    assert [(sample.seen, sample.phase) for sample in bench.clock.found().stack_samples] == [
+        ("loop", OTHER),
+        ("ours", -1),
+    ]
 
 
 def test_our_own_time_in_an_evaluation_is_no_evaluation() -> None:
@@ -740,7 +648,7 @@ def test_a_wait_between_two_steps_leaves_no_time_of_ours_behind() -> None:
     assert float(steps.wall_s[-1]) < 0.02 and (steps.ours_s >= 0).all()
 
 
-def test_many_iterators_are_held_in_bounded_memory_and_the_one_that_is_asked_again_is_known() -> None:
+def test_many_iterators_take_bounded_memory_and_one_that_is_requested_again_is_known() -> None:
     bench, pull = Bench(), iterator("rows")
     for number in range(3 * MOST_SOURCES):
         bench.pull(pull)
@@ -773,7 +681,7 @@ def test_a_loop_over_models_has_the_steps_of_each(optimizers: int) -> None:
     bench = Bench()
     for model in range(3):
         for _ in range(4):
-            for one in range(optimizers):
-                bench.train(key=10 * model + one)
+            for optimizer in range(optimizers):
+                bench.train(key=10 * model + optimizer)
     steps = bench.close()
     assert len(steps) == 12 and steps.samples.tolist() == [8.0] * 12

@@ -1,4 +1,4 @@
-"""What holds of the step clock for every loop there can be, and for what is left of one after an interrupt."""
+"""Properties of the step clock: of every possible loop, and of its rest after an interrupt."""
 
 from __future__ import annotations
 
@@ -75,8 +75,8 @@ def pulled(source: int) -> Pulled:
     return source + 1, f"loader {source // 3}"
 
 
-def told_by_hand(events: list[Event], by_hand: bool | None) -> Loop:
-    """The loop with what its first backward tells of who owns the parameters; None = nothing."""
+def with_owner(events: list[Event], by_hand: bool | None) -> Loop:
+    """The loop whose first backward shows who owns the parameters; None = it shows nothing."""
     first = next((i for i, (code, _, _) in enumerate(events) if code == ev.GRADIENT), None)
     if by_hand is None or first is None:
         return Loop(events)
@@ -101,7 +101,7 @@ class Writer:
         self.events.append((code, self.now, arg))
 
     def timed(self, code: int, arg: Callable[[int], Any]) -> None:
-        """The next event, which tells how long something took: half of the time since the one before, or all of it."""
+        """The next event, which carries how long something took: half of the time since the last, or all of it."""
         self.note(code)
         self.events[-1] = code, self.now, arg(self.gap if self.gap % 2 else self.gap // 2)
 
@@ -111,7 +111,7 @@ class Writer:
         return 3 * loader + (self.made[loader] - 1) % 3
 
     def pull(self, source: int, blind: bool = False, inside: Move = (), samples: float = 8.0) -> None:
-        """A batch is asked for, and comes."""
+        """A batch is requested, and comes."""
         self.note(ev.NEXT_BLIND if blind else ev.NEXT, pulled(source))
         self.make(inside)
         self.note(ev.BATCH, samples)
@@ -266,7 +266,7 @@ _pieces = st.lists(st.one_of(_passes, _body.map(lambda moves: ("several", *moves
 def _loop(pieces: list[Move], gaps: list[int], scale: int, optimizer: bool, by_hand: bool | None) -> Loop:
     writer = Writer(gaps, scale, optimizer)
     writer.make(("several", *pieces))
-    return told_by_hand(writer.events, by_hand)
+    return with_owner(writer.events, by_hand)
 
 
 loops = st.builds(_loop, _pieces, _gaps, st.sampled_from((1, 1_000, 150_000_000)), _optimizer, _by_hand)
@@ -277,10 +277,10 @@ def written(*moves: Move, gaps: Sequence[int] = (1,), by_hand: bool | None = Non
     """These moves as a loop."""
     writer = Writer(gaps, 1)
     writer.make(("several", *moves))
-    return told_by_hand(writer.events, by_hand)
+    return with_owner(writer.events, by_hand)
 
 
-mixed_loops = loops.map(lambda loop: told_by_hand([one for one in loop.events if one[0] != ev.BY_HAND], True))
+mixed_loops = loops.map(lambda loop: with_owner([one for one in loop.events if one[0] != ev.BY_HAND], True))
 """Loops that may change their parameters themselves, in some of which batches are pulled, too."""
 
 _ARGUMENTS: Final[dict[int, tuple[Any, ...]]] = {
@@ -392,7 +392,7 @@ plain_loops = st.builds(
 )
 
 
-def _looks(begins: list[tuple[int, int]], scale: int) -> list[StackSample]:
+def _samples(begins: list[tuple[int, int]], scale: int) -> list[StackSample]:
     now, stack_samples = 40, list[StackSample]()
     for number, (gap, length) in enumerate(begins):
         begin = now + gap * scale
@@ -401,8 +401,8 @@ def _looks(begins: list[tuple[int, int]], scale: int) -> list[StackSample]:
     return stack_samples
 
 
-some_looks = st.builds(
-    _looks,
+some_samples = st.builds(
+    _samples,
     st.lists(st.tuples(st.integers(0, 12), st.sampled_from((0, 0, 1, 2, 5))), max_size=12),
     st.sampled_from((1, 1, 1_000)),
 )
@@ -431,8 +431,8 @@ class Bill(NamedTuple):
 
 
 @dataclass
-class Told:
-    """All that a step clock has told of a loop."""
+class Result:
+    """Everything that a step clock has found out about a loop."""
 
     steps: list[Step]
     losses: list[tuple[int, int]]
@@ -445,44 +445,44 @@ class Told:
     edge_ns: int
 
     def same(self) -> str:
-        """All but the losses and looks, as a text, in which NaN is NaN."""
+        """Everything but losses and stack samples, as a text, in which NaN is NaN."""
         return repr((self.steps, self.copies, self.tail and self.tail.values, self.roles, self.passes, self.edge_ns))
 
 
-def told_of(
+def billed_by(
     loop: Loop, cuts: Sequence[int] = (), stack_samples: Sequence[StackSample] = (), sync_measured: bool = True
-) -> Told:
+) -> Result:
     """Runs the loop through a step clock, folded where it is cut, as the recorder does."""
-    heard, clock, waiting, bills = loop.events, StepClock(BEGAN, sync_measured), list(stack_samples), list[Bill]()
-    told = Told([], [], [], [], [], None, bills, [], 0)
+    events, clock, waiting, bills = loop.events, StepClock(BEGAN, sync_measured), list(stack_samples), list[Bill]()
+    result = Result([], [], [], [], [], None, bills, [], 0)
 
     def billed(of: Sequence[Span], begin: int, end: int, *others: Any) -> list[float]:
         values = spans.row(of, begin, end, *others)
         bills.append(Bill(list(of), begin + BEGAN, end + BEGAN, values))
         return values
 
-    def hear() -> None:
+    def take() -> None:
         found = clock.found()
-        told.steps += found.steps
-        told.losses += found.losses
-        told.copies += found.copies
-        told.stack_samples += found.stack_samples
-        told.roles += found.roles
+        result.steps += found.steps
+        result.losses += found.losses
+        result.copies += found.copies
+        result.stack_samples += found.stack_samples
+        result.roles += found.roles
 
     with mock.patch.object(step_clock, "row", billed):
-        for begin, end in zip((0, *cuts), (*cuts, len(heard)), strict=True):
-            clock.fold(heard[begin:end], waiting)
-            hear()
+        for begin, end in zip((0, *cuts), (*cuts, len(events)), strict=True):
+            clock.fold(events[begin:end], waiting)
+            take()
         clock.no_more_requests()
         left = clock.finish()
-        hear()
+        take()
         if left:
             clock.tail(left)
-            told.tail = bills.pop()
-    told.passes = [clock.sources.passes(f"loader {number}") for number in range(SOURCES // 3)]
-    told.edge_ns = clock.evaluation_edge_ns
-    assert clock.step_count == len(told.steps) == len(bills)
-    return told
+            result.tail = bills.pop()
+    result.passes = [clock.sources.passes(f"loader {number}") for number in range(SOURCES // 3)]
+    result.edge_ns = clock.evaluation_edge_ns
+    assert clock.step_count == len(result.steps) == len(bills)
+    return result
 
 
 # ---- what they should be --------------------------------------------------------------------------------------------
@@ -519,7 +519,7 @@ _NO_LOSS: Final = (ev.NEXT, ev.NEXT_BLIND, ev.GRADIENT, ev.DIFFERENTIATE, ev.ZER
 def stays(loop: Loop, ours: bool = True) -> Iterator[Stay]:
     """Where a well-formed loop was, without evaluations: what is not inside of a pair is `other`.
 
-    Args: ours: our own work is told apart, too.
+    Args: ours: True if our own work counts as `other`.
     """
     inside, since, began = [OTHER], 0, False
     for code, now, arg in loop.events:
@@ -548,11 +548,11 @@ def spent(where: list[Stay], begin: int, end: int) -> list[int]:
     return ns[: len(PHASES)]
 
 
-def check_bills(loop: Loop, told: Told) -> None:
+def check_bills(loop: Loop, result: Result) -> None:
     """All of the wall-clock is billed, and once: rows touch, and what a row is made of fills it."""
     restarts = {now for code, now, _ in loop.events if code == ev.RESTART}
     at = BEGAN if loop.began is None else loop.began  # the end of an optimizer's step is no begin of a loop
-    for bill in (*told.bills, *([told.tail] if told.tail is not None else [])):
+    for bill in (*result.bills, *([result.tail] if result.tail is not None else [])):
         assert bill.begin == at or bill.begin in restarts
         assert bill.column(_START) == bill.begin - BEGAN and bill.column(_WALL) == bill.end - bill.begin
         at = bill.begin
@@ -567,63 +567,58 @@ def check_bills(loop: Loop, told: Told) -> None:
 
 
 @CHECK
-@given(loops, some_cuts, some_looks)
-def test_any_cut_of_a_loop_into_blocks_tells_the_same(
+@example(written(("pull", 0), _GRADIENTS, ("pull", 0), _GRADIENTS, ("step", 1)), [7], [])
+@given(loops, some_cuts, some_samples)
+def test_any_cut_of_a_loop_into_blocks_gives_the_same(
     loop: Loop, cuts: list[int], stack_samples: list[StackSample]
 ) -> None:
-    whole = told_of(loop, (), stack_samples)
+    whole = billed_by(loop, (), stack_samples)
     for blocks in (cuts, range(1, len(loop.events))):
-        cut = told_of(loop, blocks, stack_samples)
+        cut = billed_by(loop, blocks, stack_samples)
         assert cut.same() == whole.same()
         assert cut.stack_samples == whole.stack_samples
+    assert billed_by(loop, cuts).losses == whole.losses
 
 
 @CHECK
-@given(soups, some_cuts, some_looks)
-def test_any_cut_of_what_is_left_of_a_loop_tells_the_same(
+@given(soups, some_cuts, some_samples)
+def test_any_cut_of_the_rest_of_a_loop_gives_the_same(
     loop: Loop, cuts: list[int], stack_samples: list[StackSample]
 ) -> None:
-    whole, cut = told_of(loop, (), stack_samples), told_of(loop, cuts, stack_samples)
+    whole, cut = billed_by(loop, (), stack_samples), billed_by(loop, cuts, stack_samples)
     assert cut.same() == whole.same()
     assert cut.stack_samples == whole.stack_samples
 
 
 @CHECK
-@example(written(("pull", 0), _GRADIENTS, ("pull", 0), _GRADIENTS, ("step", 1)), [7])
-@given(loops, some_cuts)
-def test_any_cut_of_a_loop_into_blocks_tells_the_same_losses(loop: Loop, cuts: list[int]) -> None:
-    assert told_of(loop, cuts).losses == told_of(loop).losses
-
-
-@CHECK
 @example([_TRAINS] * 3)
 @given(st.lists(st.sampled_from((_TRAINS, ("several", ("zero",), _TRAINS), ("step", 1, _CLOSURE))), max_size=5))
-def test_of_a_loop_without_a_loader_every_step_has_its_own_loss(steps: list[Move]) -> None:
+def test_every_step_of_a_loop_without_a_loader_has_its_own_loss(steps: list[Move]) -> None:
     loop = written(*steps)
-    told = told_of(loop)
-    assert [step for step, _ in told.losses] == list(range(len(steps)))
-    assert [loss for _, loss in told.losses] == [arg for code, _, arg in loop.events if code == ev.GRADIENT]
+    result = billed_by(loop)
+    assert [step for step, _ in result.losses] == list(range(len(steps)))
+    assert [loss for _, loss in result.losses] == [arg for code, _, arg in loop.events if code == ev.GRADIENT]
 
 
 @CHECK
-@given(soups, some_looks)
-def test_of_any_events_at_all_time_and_batches_are_told_once(loop: Loop, stack_samples: list[StackSample]) -> None:
-    told = told_of(loop, (), stack_samples)
-    check_bills(loop, told)
-    assert sum(bill.values[_BATCHES] for bill in told.bills) <= loop.count(ev.BATCH)
+@given(soups, some_samples)
+def test_time_and_batches_of_any_events_count_once(loop: Loop, stack_samples: list[StackSample]) -> None:
+    result = billed_by(loop, (), stack_samples)
+    check_bills(loop, result)
+    assert sum(bill.values[_BATCHES] for bill in result.bills) <= loop.count(ev.BATCH)
     began = loop.began
-    assert began is None or sorted(one.seen for one in told.stack_samples) == sorted(
-        look.seen for look in stack_samples if began <= look.begin_ns < loop.events[-1][1]
+    assert began is None or sorted(one.seen for one in result.stack_samples) == sorted(
+        sample.seen for sample in stack_samples if began <= sample.begin_ns < loop.events[-1][1]
     )
 
 
 @CHECK
 @given(loops)
 def test_all_time_of_a_loop_is_billed_to_the_phase_that_ran_or_to_an_evaluation(loop: Loop) -> None:
-    told = told_of(loop)
-    check_bills(loop, told)
+    result = billed_by(loop)
+    check_bills(loop, result)
     where = list(stays(loop))
-    for bill in (*told.bills, *([told.tail] if told.tail is not None else [])):
+    for bill in (*result.bills, *([result.tail] if result.tail is not None else [])):
         other = bill.end - bill.begin - sum(bill.ns)
         assert min(bill.ns) >= 0 and 0 <= bill.column(_LOSS) <= other
         assert 0 <= bill.column(_NO_GRAD) <= bill.ns[FORWARD]
@@ -638,7 +633,7 @@ def test_all_time_of_a_loop_is_billed_to_the_phase_that_ran_or_to_an_evaluation(
 )
 @given(mixed_loops)
 def test_all_time_of_a_loop_that_changes_its_parameters_itself_is_billed_once(loop: Loop) -> None:
-    check_bills(loop, told_of(loop))
+    check_bills(loop, billed_by(loop))
 
 
 @CHECK
@@ -646,13 +641,13 @@ def test_all_time_of_a_loop_that_changes_its_parameters_itself_is_billed_once(lo
 @example(written(("pull", 9, ("pull", 10)), _TRAINS, gaps=(1, 9)))
 @given(loops)
 def test_an_epochs_edge_is_a_part_of_the_wait_for_data(loop: Loop) -> None:
-    assert all(0 <= bill.column(_EDGE) <= bill.ns[DATA_WAIT] for bill in told_of(loop).bills)
+    assert all(0 <= bill.column(_EDGE) <= bill.ns[DATA_WAIT] for bill in billed_by(loop).bills)
 
 
 @CHECK
 @given(loops)
 def test_no_batch_and_no_sample_counts_twice(loop: Loop) -> None:
-    pulled = [bill for bill in told_of(loop).bills if bill.values[_BATCHES]]
+    pulled = [bill for bill in billed_by(loop).bills if bill.values[_BATCHES]]
     batches = loop.count(ev.BATCH)
     assert sum(bill.values[_BATCHES] for bill in pulled) <= batches
     assert sum(bill.values[_SAMPLES] for bill in pulled) <= sum(arg for code, _, arg in loop.events if code == ev.BATCH)
@@ -665,13 +660,13 @@ def test_rows_are_steps_of_optimizers_or_batches_before_the_first_one(loop: Loop
     steps. A second step of the only optimizer there is always ends the row of its first: no fewer rows either."""
     first = next((i for i, (code, _, _) in enumerate(loop.events) if code == ev.STEPPED), None)
     if first is None:
-        assert len(told_of(loop).steps) <= loop.count(ev.BATCH) or any(
+        assert len(billed_by(loop).steps) <= loop.count(ev.BATCH) or any(
             code == ev.BY_HAND and arg for code, _, arg in loop.events
         )
         return
     clock = StepClock(BEGAN)
     clock.fold(loop.events[:first])
-    rows, stepped = len(told_of(loop).steps) - clock.step_count, loop.count(ev.STEPPED)
+    rows, stepped = len(billed_by(loop).steps) - clock.step_count, loop.count(ev.STEPPED)
     assert 1 <= rows <= stepped
     if len({arg for code, _, arg in loop.events if code == ev.STEPPED}) == 1:
         assert rows == stepped
@@ -679,22 +674,24 @@ def test_rows_are_steps_of_optimizers_or_batches_before_the_first_one(loop: Loop
 
 @CHECK
 @given(plain_loops, st.booleans())
-def test_of_a_loop_that_only_trains_all_is_known(plain: Plain, sync_measured: bool) -> None:
-    loop, told = plain.loop, told_of(plain.loop, sync_measured=sync_measured)
-    check_bills(loop, told)
-    assert told.tail is None and len(told.bills) == plain.steps
-    assert {bill.values[_KIND] for bill in told.bills} == {TRAINING}
-    assert sum(bill.values[_BATCHES] for bill in told.bills) == loop.count(ev.BATCH)
-    assert sum(bill.values[_SAMPLES] for bill in told.bills) == plain.samples
-    asks = (ev.EXHAUSTED, ev.NEXT)
-    ends = [one for one in zip(loop.events, loop.events[1:], strict=False) if tuple(e[0] for e in one) == asks[::-1]]
+def test_everything_about_a_loop_that_only_trains_is_known(plain: Plain, sync_measured: bool) -> None:
+    loop, result = plain.loop, billed_by(plain.loop, sync_measured=sync_measured)
+    check_bills(loop, result)
+    assert result.tail is None and len(result.bills) == plain.steps
+    assert {bill.values[_KIND] for bill in result.bills} == {TRAINING}
+    assert sum(bill.values[_BATCHES] for bill in result.bills) == loop.count(ev.BATCH)
+    assert sum(bill.values[_SAMPLES] for bill in result.bills) == plain.samples
+    requests = (ev.EXHAUSTED, ev.NEXT)
+    ends = [
+        one for one in zip(loop.events, loop.events[1:], strict=False) if tuple(e[0] for e in one) == requests[::-1]
+    ]
     stepped = max(now for code, now, _ in loop.events if code == ev.STEPPED)
-    assert told.bills[-1].end == (ends[-1][0][1] if ends else stepped)
+    assert result.bills[-1].end == (ends[-1][0][1] if ends else stepped)
     losses = {arg: now for code, now, arg in loop.events if code == ev.GRADIENT}
-    assert [step for step, _ in told.losses] == list(range(plain.steps))
-    assert all(told.bills[step].begin <= losses[loss] <= told.bills[step].end for step, loss in told.losses)
+    assert [step for step, _ in result.losses] == list(range(plain.steps))
+    assert all(result.bills[step].begin <= losses[loss] <= result.bills[step].end for step, loss in result.losses)
     where = list(stays(loop))
-    for bill in told.bills:
+    for bill in result.bills:
         ran = spent(where, bill.begin, bill.end)
         if not sync_measured:
             ran[SYNC] = 0
@@ -703,57 +700,59 @@ def test_of_a_loop_that_only_trains_all_is_known(plain: Plain, sync_measured: bo
 
 @CHECK
 @example(written(("pull", 0), ("zero", ("leaf", ev.OURS)), gaps=[0, 0, 0, 1]), [StackSample(50, 51, 0)])
-@given(loops, some_looks)
-def test_looks_change_no_row_and_fall_into_the_phase_that_ran(loop: Loop, stack_samples: list[StackSample]) -> None:
-    blind, told = told_of(loop), told_of(loop, (), stack_samples)
-    assert told.same() == blind.same()
-    check_looks(loop, stack_samples, told, EVALUATION)
+@given(loops, some_samples)
+def test_stack_samples_change_no_row_and_fall_into_the_phase_that_ran(
+    loop: Loop, stack_samples: list[StackSample]
+) -> None:
+    blind, result = billed_by(loop), billed_by(loop, (), stack_samples)
+    assert result.same() == blind.same()
+    check_samples(loop, stack_samples, result, EVALUATION)
 
 
 @CHECK
-@given(plain_loops, some_looks)
-def test_looks_at_a_loop_that_only_trains_fall_into_the_phase_that_ran(
+@given(plain_loops, some_samples)
+def test_stack_samples_of_a_loop_that_only_trains_fall_into_the_phase_that_ran(
     plain: Plain, stack_samples: list[StackSample]
 ) -> None:
-    check_looks(plain.loop, stack_samples, told_of(plain.loop, (), stack_samples), -1)
+    check_samples(plain.loop, stack_samples, billed_by(plain.loop, (), stack_samples), -1)
 
 
-def check_looks(loop: Loop, stack_samples: list[StackSample], told: Told, or_else: int) -> None:
+def check_samples(loop: Loop, stack_samples: list[StackSample], result: Result, or_else: int) -> None:
     """Each sample since the loop began is placed once: in the phase between two events, unless our work is in it."""
     where, seen, loops_until = list(stays(loop, ours=False)), dict[int, int](), dict[int, int]()
     for code, now, arg in loop.events:
         loops_until.setdefault(now, arg if code == ev.OURS else now)
-    for phase, feeding, _, number in told.stack_samples:
+    for phase, feeding, _, number in result.stack_samples:
         assert number not in seen and (not feeding or phase == OTHER)
         seen[number] = phase
-    for look in stack_samples:
-        around = next((one for one in where if one.begin <= look.begin_ns < one.end), None)
+    for sample in stack_samples:
+        around = next((one for one in where if one.begin <= sample.begin_ns < one.end), None)
         if around is None:
-            assert look.seen not in seen
-        elif look.end_ns <= loops_until[around.end]:
+            assert sample.seen not in seen
+        elif sample.end_ns <= loops_until[around.end]:
             undone = OTHER if around.phase == LOSS and or_else != -1 else around.phase  # no backward followed
-            assert seen[look.seen] in (around.phase, or_else, undone)
+            assert seen[sample.seen] in (around.phase, or_else, undone)
         else:
-            assert seen[look.seen] == -1
+            assert seen[sample.seen] == -1
 
 
 @CHECK
 @example(Plain(written(("pull", 0), _TRAINS), 1, 8.0), [StackSample(51, 51, 0)], [2])
 @example(Plain(written(("pull", 0), _TRAINS), 1, 8.0), [StackSample(51, 53, 0)], [2])
-@given(plain_loops, some_looks, some_cuts)
-def test_a_look_that_comes_late_falls_into_no_wrong_phase(
+@given(plain_loops, some_samples, some_cuts)
+def test_a_stack_sample_that_comes_late_falls_into_no_wrong_phase(
     plain: Plain, stack_samples: list[StackSample], cuts: list[int]
 ) -> None:
-    """The sampler hands a look in when it has ended: the loop may have gone on, and been folded, since it began."""
-    loop, heard, clock, waiting = plain.loop, plain.loop.events, StepClock(BEGAN, True), list[StackSample]()
-    stack_samples = [look for look in stack_samples if look.begin_ns >= loop.events[0][1]]
+    """The sampler passes a sample on when it has ended: the loop may have gone on, and been folded, since it began."""
+    loop, events, clock, waiting = plain.loop, plain.loop.events, StepClock(BEGAN, True), list[StackSample]()
+    stack_samples = [sample for sample in stack_samples if sample.begin_ns >= loop.events[0][1]]
     coming = list(stack_samples)
-    for begin, end in zip((0, *cuts), (*cuts, len(heard)), strict=True):
-        clock.fold(heard[begin:end], waiting)
+    for begin, end in zip((0, *cuts), (*cuts, len(events)), strict=True):
+        clock.fold(events[begin:end], waiting)
         while coming and clock.now > coming[0].begin_ns:
             waiting.append(coming.pop(0))
     where = list(stays(loop, ours=False))
     for phase, _, _, number in clock.stack_samples:
-        look = next(one for one in stack_samples if one.seen == number)
-        around = next((one for one in where if one.begin <= look.begin_ns and look.end_ns <= one.end), None)
+        sample = next(one for one in stack_samples if one.seen == number)
+        around = next((one for one in where if one.begin <= sample.begin_ns and sample.end_ns <= one.end), None)
         assert phase == -1 or (around is not None and phase == around.phase)

@@ -1,4 +1,4 @@
-"""Whether a loader's batches are kept, and by what: told of loops that keep them, and of none that forgets."""
+"""Batches that stay alive are reported with the object that holds them, and no loop that forgets them is."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Memory:
 
 
 def trained(batches: Iterable[Any], keep: Callable[[Any], Any] = lambda batch: None, **names: Any) -> KeptBatches:
-    """What is told of a loop over some batches that keeps what it likes."""
+    """What is reported of a loop over some batches that stores what it likes."""
     recorder, model = Recorder(), torch.nn.Linear(8, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     with listening(recorder, {"batches": batches, "model": model, **names}, accelerated=False):
@@ -94,14 +94,15 @@ def test_containers_of_the_cell(kind: Any) -> None:
     assert found.kind.rpartition(".")[2] == ("list" if kind is Memory else kind.__name__)
 
 
-def test_what_keeps_them_may_have_no_name_that_is_looked_at() -> None:
+def test_the_object_that_holds_them_may_have_no_name() -> None:
     kept: list[Any] = []
     found = trained(loader(), kept.append)
     assert found.every and (found.keeper == "") is (sys.version_info < (3, 13))
 
 
-def test_a_loop_that_forgets_them() -> None:
-    assert trained(loader()).alive == 0
+@pytest.mark.parametrize("batches", [loader(), DataLoader(Stored(views=True), batch_size=None)])
+def test_a_loop_that_forgets_them_or_views_of_what_the_dataset_holds(batches: DataLoader[Any]) -> None:
+    assert trained(batches).alive == 0
 
 
 @pytest.mark.parametrize("bound", [10, 1000])
@@ -111,15 +112,11 @@ def test_a_deque_with_a_bound_forgets(bound: int) -> None:
     assert (found.alive, found.bounded) == ((0, False) if bound == 10 else (found.followed, True))
 
 
-def test_views_of_what_the_dataset_holds_are_gone() -> None:
-    assert trained(DataLoader(Stored(views=True), batch_size=None)).alive == 0
+def test_batches_that_the_dataset_holds_itself_are_alive() -> None:
+    assert trained(DataLoader(Stored(views=False), batch_size=None)).every
 
 
-def test_batches_that_the_dataset_holds_itself_are_alive_and_no_memory_rises_by_them() -> None:
-    assert trained(DataLoader(Stored(views=False), batch_size=None)).every, "the rule asks the memory, too"
-
-
-def test_nothing_is_held_for_it_and_a_large_namespace_is_looked_at_in_part(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_namespace_is_searched_in_part(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batch_marks, "MOST_VISITED", 50)
     kept: list[Any] = []
     found = trained(loader(), kept.append, large=[[0] * 1000] * 1000, kept=kept)

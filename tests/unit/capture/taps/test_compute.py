@@ -1,4 +1,4 @@
-"""Forward and backward of the outermost modules are heard; modules, copies and files hold nothing of ours."""
+"""Forward and backward of the outermost modules are recorded; modules, copies and files hold nothing of ours."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ def train_with_copies(net: nn.Module, take: Any) -> Any:
 
 
 def fed(recorder: Recorder) -> float:
-    """Samples of the newest forwards that are learned from; NaN where none was heard since a step began."""
-    told = [span.forward_samples for span in open_spans(recorder)]
-    return next((one for one in reversed(told) if one == one), float("nan"))
+    """Samples of the newest forwards that are learned from; NaN if none was recorded since a step began."""
+    samples = [span.forward_samples for span in open_spans(recorder)]
+    return next((count for count in reversed(samples) if count == count), float("nan"))
 
 
 def listeners(net: nn.Module) -> int:
@@ -80,7 +80,7 @@ def test_forward_and_backward_are_billed() -> None:
 
 
 @pytest.mark.parametrize("way", ["tensor", "autograd", "list", "grad"])
-def test_every_way_backwards_is_heard(way: str) -> None:
+def test_every_way_backwards_is_recorded(way: str) -> None:
     recorder, net = begun(Recorder()), model()
     told = Noted(recorder)
     with on(tap, recorder, {"net": net}):
@@ -111,7 +111,7 @@ def test_a_forward_or_backward_that_raises_ends_its_phase() -> None:
         assert phase_now(recorder) == OTHER
 
 
-def test_a_model_inside_a_model_and_one_made_later_are_heard_once() -> None:
+def test_a_model_inside_a_model_and_a_later_model_are_recorded_once() -> None:
     recorder, namespace = begun(Recorder()), {"inner": model()}
     with on(tap, recorder, namespace) as scope:
         late = nn.Sequential(nn.Linear(4, 4), namespace["inner"])
@@ -137,7 +137,7 @@ class Held(nn.Module):
 
 
 @pytest.mark.parametrize("called", [False, True])
-def test_what_steps_call_is_heard_where_the_outermost_module_is_not_called(called: bool) -> None:
+def test_what_steps_call_is_recorded_where_the_outermost_module_is_not_called(called: bool) -> None:
     recorder, held = Recorder(), Held()
     optimizer = torch.optim.SGD(held.parameters(), lr=0.1)
     heard = []
@@ -180,7 +180,7 @@ def test_the_end_of_a_run_comes_before_a_forward() -> None:
             net(torch.rand(2, 4))
 
 
-def test_autocast_is_noted() -> None:
+def test_autocast_is_recorded() -> None:
     recorder, net = begun(Recorder()), model()
     with on(tap, recorder, {"net": net}) as scope:
         for hear in scope.optimized:
@@ -213,7 +213,7 @@ def test_a_script_and_a_trace_are_made_of_the_bare_model() -> None:
         assert b"gpu_doctor" not in file.getvalue()
 
 
-def test_a_scripted_model_trains_and_its_forward_is_not_heard() -> None:
+def test_a_scripted_model_trains_and_its_forward_is_not_recorded() -> None:
     """TorchScript modules take no hooks of Python: their forward is `other`, steps and samples are right."""
     recorder = Recorder()
     net = torch.jit.script(model())
@@ -239,7 +239,7 @@ def test_a_forward_of_another_thread_and_one_inside_of_a_forward_are_passed_on()
         assert made[0].shape == (2, 1) and phase_now(recorder) == OTHER
 
 
-def test_a_scaled_loss_is_kept_as_it_was_before_the_scaling() -> None:
+def test_a_scaled_loss_is_stored_as_it_was_before_the_scaling() -> None:
     recorder, net = begun(Recorder()), model()
     told = Noted(recorder)
     scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
@@ -318,7 +318,7 @@ def test_a_file_written_meanwhile_needs_nothing_of_ours(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("method", [False, True])
-def test_a_backward_that_torch_hands_to_a_mode_is_heard_once(method: bool) -> None:
+def test_a_backward_that_torch_passes_to_a_mode_is_recorded_once(method: bool) -> None:
     recorder, net = begun(Recorder()), model()
     with on(tap, recorder, {"net": net}), torch.device("cpu"):  # a default device is such a mode
         for _ in range(3):

@@ -1,4 +1,4 @@
-"""Every way to walk a DataLoader is heard, the iterators stay what they are, and loaders are told apart by role."""
+"""Every way to walk a DataLoader is recorded, the iterators stay what they are, and each loader gets a role."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.support.one_tap import Ticking, batches, on
 from tests.support.simulated_device import Noted
 
 
-def heard(recorder: Recorder) -> tuple[list[float], int]:
+def counted(recorder: Recorder) -> tuple[list[float], int]:
     """Samples of every row, and how many batches."""
     steps = recorder.close().steps
     return steps.samples.tolist(), int(steps.batches.sum())
@@ -46,11 +46,11 @@ WAYS: dict[str, Callable[[Any], object]] = {
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_every_way_to_walk_is_heard(way: str) -> None:
+def test_every_way_to_walk_is_recorded(way: str) -> None:
     recorder = Recorder()
     with on(tap, recorder):
         WAYS[way](batches(20))
-    assert heard(recorder) == ([8, 8, 4], 3)
+    assert counted(recorder) == ([8, 8, 4], 3)
 
 
 class Twenty(IterableDataset[Any]):
@@ -58,7 +58,7 @@ class Twenty(IterableDataset[Any]):
         yield from torch.arange(20)
 
 
-def test_a_whole_pass_tells_how_many_batches_a_stream_has() -> None:
+def test_a_whole_pass_shows_how_many_batches_a_stream_has() -> None:
     recorder, loader = Recorder(), DataLoader(Twenty(), 8)
     with on(tap, recorder):
         next(iter(loader))
@@ -75,12 +75,34 @@ def test_the_iterator_keeps_its_type_and_methods() -> None:
         assert iter(it) is it
 
 
-@pytest.mark.parametrize(("options", "samples"), [({"drop_last": True}, [8, 8]), ({"shuffle": True}, [8, 8, 4])])
-def test_samples_follow_the_sampler(options: Any, samples: list[float]) -> None:
+@pytest.mark.parametrize(
+    ("loader", "samples"),
+    [
+        (lambda: batches(20, drop_last=True), [8, 8]),
+        (lambda: batches(20, shuffle=True), [8, 8, 4]),
+        (
+            lambda: DataLoader(list(range(10)), batch_size=4, collate_fn=lambda items: [str(i) for i in items]),
+            [4, 4, 2],
+        ),  # type: ignore[arg-type]
+        (lambda: DataLoader(Twenty(), batch_size=8), [8, 8, 4]),
+    ],
+    ids=["drop_last", "shuffle", "without tensors", "stream"],
+)
+def test_samples_follow_the_sampler_or_the_tensors_of_a_stream(loader: Any, samples: list[float]) -> None:
     recorder = Recorder()
     with on(tap, recorder):
-        list(batches(20, **options))
-    assert heard(recorder)[0] == samples
+        list(loader())
+    assert counted(recorder)[0] == samples
+
+
+class Strings(Dataset[str]):
+    """Ten samples without a tensor."""
+
+    def __len__(self) -> int:
+        return 10
+
+    def __getitem__(self, at: int) -> str:
+        return str(at)
 
 
 def several(items: list[list[torch.Tensor]]) -> torch.Tensor:
@@ -94,28 +116,7 @@ def test_crops_are_the_samples_where_an_item_is_several(workers: int) -> None:
     with on(tap, recorder):
         loader: DataLoader[Any] = DataLoader(volumes, batch_size=2, collate_fn=several, num_workers=workers)  # type: ignore[arg-type]
         lengths = [float(len(crops)) for crops in loader]
-    assert heard(recorder) == (lengths, 3) and lengths == [8.0, 8.0, 4.0]
-
-
-def test_samples_of_batches_without_tensors_are_known_from_the_sampler() -> None:
-    recorder = Recorder()
-    with on(tap, recorder):
-        list(DataLoader(list(range(10)), batch_size=4, collate_fn=lambda items: [str(i) for i in items]))  # type: ignore[arg-type]
-    assert heard(recorder)[0] == [4, 4, 2]
-
-
-class Stream(IterableDataset[Any]):
-    """Ten samples without a length."""
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(torch.zeros(10, 2))
-
-
-def test_a_stream_is_counted_by_its_tensors() -> None:
-    recorder = Recorder()
-    with on(tap, recorder):
-        list(DataLoader(Stream(), batch_size=4))
-    assert heard(recorder)[0] == [4, 4, 2]
+    assert counted(recorder) == (lengths, 3) and lengths == [8.0, 8.0, 4.0]
 
 
 def test_roles_are_learned() -> None:
@@ -133,7 +134,7 @@ def test_roles_are_learned() -> None:
     assert roles == {20: "training", 16: "evaluation", 24: "unknown"}
 
 
-def test_a_loader_that_cannot_be_described_is_heard_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_loader_that_cannot_be_described_is_recorded_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*args: Any, **kwargs: Any) -> Any:
         raise ValueError("odd")
 
@@ -141,7 +142,7 @@ def test_a_loader_that_cannot_be_described_is_heard_all_the_same(monkeypatch: py
     recorder = Recorder()
     with on(tap, recorder):
         list(batches(20))
-    assert heard(recorder) == ([8, 8, 4], 3)
+    assert counted(recorder) == ([8, 8, 4], 3)
     (note,) = recorder.notes
     assert "setup of DataLoader" in note and note.endswith(": odd")
 
@@ -165,9 +166,9 @@ def test_an_exception_passes_with_its_own_traceback(workers: int, monkeypatch: p
     recorder = Recorder()
     with on(tap, recorder), pytest.raises(KeyError, match="user's own") as caught:
         list(DataLoader(Broken(), batch_size=8, num_workers=workers))
-    told = "".join(traceback.format_exception(caught.value))
-    assert 'raise KeyError("user\'s own")' in told
-    assert "in __getitem__" in told
+    text = "".join(traceback.format_exception(caught.value))
+    assert 'raise KeyError("user\'s own")' in text
+    assert "in __getitem__" in text
     assert caught.value.__context__ is None
     del caught
     gc.collect()
@@ -198,25 +199,25 @@ def test_another_threads_loader_is_none_of_the_loops() -> None:
         thread.start()
         thread.join()
         next(it)
-    assert heard(recorder) == ([8, 8], 2)
+    assert counted(recorder) == ([8, 8], 2)
 
 
-def test_the_first_pull_is_told_once_and_may_fail() -> None:
-    recorder, told = Recorder(), []
+def test_the_first_pull_is_reported_once_and_may_fail() -> None:
+    recorder, calls = Recorder(), []
 
     def fail() -> None:
-        told.append(1)
+        calls.append(1)
         raise ValueError("no")
 
     with on(tap, recorder) as scope:
         scope.pulled.append(fail)
         list(batches(20))
         list(batches(20))
-    assert told == [1]
+    assert calls == [1]
     assert recorder.notes == ["The search for models failed: no"]
 
 
-def test_iterators_are_not_kept_alive() -> None:
+def test_no_iterator_stays_alive() -> None:
     with on(tap):
         it = iter(batches(20))
         next(it)
@@ -232,8 +233,8 @@ def test_a_loader_built_anew_is_one_loader_and_two_alike_are_two() -> None:
         for _ in range(3):
             list(batches(20))
             gc.collect()
-        one, other = batches(16), batches(16)
-        list(zip(one, other, strict=True))
+        first, second = batches(16), batches(16)
+        list(zip(first, second, strict=True))
     assert len(recorder.loaders) == 3
 
 
@@ -263,4 +264,4 @@ def test_a_loader_within_a_fetch_gives_no_batches_of_its_own() -> None:
     with on(tap, recorder):
         for _ in DataLoader(OfAnother(), batch_size=None):
             pass
-    assert heard(recorder) == ([3, 3, 3], 3)
+    assert counted(recorder) == ([3, 3, 3], 3)

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 import gpu_doctor
+from gpu_doctor.capture.fetch import tally
 from gpu_doctor.capture.fetch.tally import MOST_SKIPPED
 from gpu_doctor.capture.recorder import Recorder
 from gpu_doctor.capture.taps.dataloader import tap
@@ -125,3 +126,25 @@ def test_fetches_of_a_loop_without_steps_are_metered() -> None:
     assert found.delivered == 2000
     assert 2000 - 2 * MOST_SKIPPED <= found.batches <= 2000
     assert found.wall_s > 0
+
+
+class Stream(IterableDataset[Any]):
+    """Forty samples without a length: the end of a pass shows within a fetch."""
+
+    def __iter__(self) -> Any:
+        return iter(torch.zeros(40, 2))
+
+
+@pytest.mark.parametrize("options", [{}, {"num_workers": 1, "persistent_workers": True}])
+@pytest.mark.parametrize("dataset", [TensorDataset(torch.zeros(40, 2)), Stream()])
+def test_the_request_at_the_end_of_a_pass_counts_as_no_fetch(
+    dataset: Any, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tally, "COST_SHARE", 1e-9)  # every other fetch is skipped
+    monkeypatch.setattr(tally, "MOST_SKIPPED", 1)
+    recorder, loader = Recorder(), DataLoader(dataset, batch_size=8, **options)
+    with on(tap, recorder):
+        for _ in range(40):
+            list(loader)
+    (found,) = recorder.close().fetches
+    assert found.delivered == 200 and 198 <= found.batches <= 200

@@ -56,14 +56,6 @@ def train(
     return recorder.close().setup.frozen
 
 
-def test_a_teacher_of_the_same_samples() -> None:
-    found = train(teacher(), shuffled(8))
-    assert found is not None
-    (one,) = found
-    assert one.model == "Sequential" and one.output_bytes == 12 and one.wall_s > 0
-    assert 62 <= one.calls <= 64 and one.passes == pytest.approx(8.0, rel=0.25)
-
-
 def test_a_teacher_that_was_trained_before_in_the_same_run() -> None:
     recorder, net, student = Recorder(), teacher().train().requires_grad_(True), nn.Linear(12, 3)
     with listening(recorder, {"net": net, "student": student}, accelerated=False):
@@ -99,9 +91,38 @@ def test_the_other_network_of_a_gan_is_no_teacher_though_its_weights_are_switche
     assert not recorder.close().setup.frozen
 
 
-def test_the_same_order_each_epoch() -> None:
-    found = train(teacher(), (X[at] for _ in range(4) for at in torch.arange(32).split(4)))
-    assert found is not None and found[0].passes == pytest.approx(4.0, rel=0.05)
+def test_a_teacher_of_the_same_samples() -> None:
+    (teachers,) = train(teacher(), shuffled(8)) or ()
+    assert teachers.model == "Sequential" and teachers.output_bytes == 12 and teachers.wall_s > 0
+    assert 62 <= teachers.calls <= 64 and teachers.passes == pytest.approx(8.0, rel=0.25)
+
+
+@pytest.mark.parametrize(
+    ("batches", "passes"),
+    [
+        (lambda: (X[at] for _ in range(4) for at in torch.arange(32).split(4)), pytest.approx(4.0, rel=0.05)),
+        (lambda: (X[at] for _ in range(8) for at in torch.randperm(32)[:30].split(5)), pytest.approx(7.5, rel=0.1)),
+    ],
+    ids=["in order", "some left out"],
+)
+def test_passes_over_the_same_samples_are_counted(batches: Any, passes: Any) -> None:
+    (found,) = train(teacher(), batches()) or ()
+    assert found.passes == passes
+
+
+@pytest.mark.parametrize(
+    "batches",
+    [
+        lambda: (X[torch.randint(32, (4,))] for _ in range(64)),
+        lambda: rolled_out(12),
+        lambda: shuffled(1),
+        lambda: (x + 0.01 * torch.randn_like(x) for x in shuffled(6)),
+        lambda: (torch.where(torch.rand(4, 1) < 0.5, x, x.flip(1)) for x in shuffled(12)),
+    ],
+    ids=["with replacement", "for a while", "one epoch", "noise", "half of them flipped"],
+)
+def test_samples_that_do_not_come_again_each_epoch(batches: Any) -> None:
+    assert train(teacher(), batches()) == ()
 
 
 def rolled_out(times: int) -> Iterator[torch.Tensor]:
@@ -111,29 +132,6 @@ def rolled_out(times: int) -> Iterator[torch.Tensor]:
         for _epoch in range(2):
             for at in torch.randperm(32).split(4):
                 yield fresh[at]
-
-
-def test_samples_of_which_each_epoch_leaves_some_out() -> None:
-    found = train(teacher(), (X[at] for _ in range(8) for at in torch.randperm(32)[:30].split(5)))
-    assert found is not None and found[0].passes == pytest.approx(7.5, rel=0.1)
-
-
-def test_samples_that_are_drawn_with_replacement() -> None:
-    assert train(teacher(), (X[torch.randint(32, (4,))] for _ in range(64))) == ()
-
-
-def test_samples_that_come_for_a_while_only() -> None:
-    assert train(teacher(), rolled_out(12)) == ()
-
-
-def test_one_epoch_only() -> None:
-    assert train(teacher(), shuffled(1)) == ()
-
-
-def test_augmented_samples() -> None:
-    assert train(teacher(), (x + 0.01 * torch.randn_like(x) for x in shuffled(6))) == ()
-    halves = (torch.where(torch.rand(4, 1) < 0.5, x, x.flip(1)) for x in shuffled(12))
-    assert train(teacher(), halves) == (), "half of them come again, the other half the other way round"
 
 
 @pytest.mark.parametrize("layer", [nn.Dropout(), nn.BatchNorm1d(16)], ids=["dropout", "batch-statistics"])

@@ -77,13 +77,6 @@ def test_steps_are_marked_only_while_the_tap_is_on(cuda: SimulatedCuda) -> None:
     assert recorder.log.marker is None and recorder.windows is None
 
 
-def test_parameters_in_main_memory_need_none(cuda: SimulatedCuda) -> None:
-    recorder = cuda.device.recorder()
-    with on(tap, recorder) as scope:
-        scope.optimized[0](torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1))
-        assert recorder.marks is None and recorder.log.marker is None
-
-
 def test_a_loop_with_the_clock_reads_every_step_but_the_first(cuda: SimulatedCuda) -> None:
     recorder = cuda.device.recorder()
     loop = Noted(recorder)
@@ -208,7 +201,7 @@ def test_an_error_of_the_clock_ends_the_clock_and_not_the_loop(
     assert 0 < recorder.table.steps().device_steps.sum() < 20
     assert len(recorder.notes) == 1
     assert "GPU timing" in recorder.notes[0] and f"CUDA error in {method}" in recorder.notes[0]
-    assert calls == most  # it is asked no more
+    assert calls == most  # it is called no more
 
 
 @pytest.mark.parametrize("most", range(1, 13))
@@ -230,7 +223,7 @@ def test_an_error_of_the_clock_ends_no_loop_that_has_no_optimizer(
     recorder = cuda.device.recorder()
     loop, source = Noted(recorder), iterator()
     with on(tap, recorder, accelerated=True) as scope:
-        heard(scope, cuda=True)
+        forwards(scope, cuda=True)
         for _ in range(12):
             loop.pull(source)
             loop.forward()
@@ -241,7 +234,7 @@ def test_an_error_of_the_clock_ends_no_loop_that_has_no_optimizer(
     assert len(recorder.notes) == 1 and "device-side assert" in recorder.notes[0]
 
 
-def test_what_the_marks_cost_is_told_after_the_taps_are_off(cuda: SimulatedCuda) -> None:
+def test_the_cost_of_the_marks_is_counted_after_the_taps_are_off(cuda: SimulatedCuda) -> None:
     cuda.device.exact = False
     recorder = cuda.device.recorder()
     with on(tap, recorder) as scope:
@@ -252,9 +245,9 @@ def test_what_the_marks_cost_is_told_after_the_taps_are_off(cuda: SimulatedCuda)
         ended(cuda, loop)
         assert recorder.marks is not None
         cost_s = recorder.marks.clock.spent_ns * 1e-9
-        told = recorder.tapped_s()
-    assert told >= cost_s > 0
-    assert recorder.tapped_s() == pytest.approx(told, rel=0.2)
+        tapped_s = recorder.tapped_s()
+    assert tapped_s >= cost_s > 0
+    assert recorder.tapped_s() == pytest.approx(tapped_s, rel=0.2)
 
 
 def test_a_clock_that_comes_with_the_first_optimizer_step_is_not_a_step_late(cuda: SimulatedCuda) -> None:
@@ -275,7 +268,7 @@ def test_a_clock_that_comes_with_the_first_optimizer_step_is_not_a_step_late(cud
     assert (steps.gpu_s[1:] > 0).all()
 
 
-def heard(scope: TapScope, cuda: bool, output: Any = None) -> None:
+def forwards(scope: TapScope, cuda: bool, output: Any = None) -> None:
     """A forward of a module whose parameters are on a GPU or not."""
     module = torch.nn.Linear(1, 1).to("cuda" if cuda else "cpu")
     for hear in tuple(scope.forwarded):
@@ -291,8 +284,8 @@ def test_a_loop_without_an_optimizer_gets_the_clock_with_its_first_forward(cuda:
             loop.pull(source, grad=False)
             loop.forward(False, False, False)
             loop.called()
-            heard(scope, cuda=True)
-        assert not scope.forwarded  # nobody looks at forwards any more
+            forwards(scope, cuda=True)
+        assert not scope.forwarded  # forwards are watched no longer
         loop.exhaust(source, grad=False)
         ended(cuda, loop)
     steps = recorder.table.steps()
@@ -302,23 +295,23 @@ def test_a_loop_without_an_optimizer_gets_the_clock_with_its_first_forward(cuda:
 
 
 @pytest.mark.parametrize("accelerated", [True, False])
-def test_forwards_in_main_memory_are_not_asked_for_long(cuda: SimulatedCuda, accelerated: bool) -> None:
+@pytest.mark.parametrize("optimizer", [True, False])
+def test_a_model_in_main_memory_gets_no_clock_and_ends_the_search(
+    cuda: SimulatedCuda, accelerated: bool, optimizer: bool
+) -> None:
     recorder = cuda.device.recorder()
     with on(tap, recorder, accelerated=accelerated) as scope:
         assert len(scope.forwarded) == accelerated
-        for _ in range(FORWARDS):
-            heard(scope, cuda=False, output=(1, 2))
+        if optimizer:
+            scope.optimized[0](torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1))
+        else:
+            for _ in range(FORWARDS):
+                forwards(scope, cuda=False, output=(1, 2))
         assert not scope.forwarded
-        assert recorder.marks is None
+        assert recorder.marks is None and recorder.log.marker is None
 
 
-def test_an_optimizer_in_main_memory_ends_the_asking_too(cuda: SimulatedCuda) -> None:
-    with on(tap, accelerated=True) as scope:
-        scope.optimized[0](torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1))
-        assert not scope.forwarded
-
-
-def test_what_an_output_says_of_itself_is_enough_and_what_it_raises_is_not_heard(cuda: SimulatedCuda) -> None:
+def test_an_output_on_a_gpu_is_enough_and_an_error_of_its_is_ignored(cuda: SimulatedCuda) -> None:
     class Odd:
         @property
         def is_cuda(self) -> bool:
@@ -326,7 +319,7 @@ def test_what_an_output_says_of_itself_is_enough_and_what_it_raises_is_not_heard
 
     recorder = cuda.device.recorder()
     with on(tap, recorder, accelerated=True) as scope:
-        heard(scope, cuda=False, output=Odd())
+        forwards(scope, cuda=False, output=Odd())
         assert recorder.marks is None
-        heard(scope, cuda=False, output=torch.ones(1, device="cuda"))
+        forwards(scope, cuda=False, output=torch.ones(1, device="cuda"))
         assert recorder.marks is not None

@@ -1,4 +1,4 @@
-"""Make, inputs and evaluations of real loops are noted; nothing stays on a module, its copies or its graphs."""
+"""Models, inputs and evaluations of real loops are recorded; nothing stays on a module, its copies or its graphs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def train(net: nn.Module, optimizer: torch.optim.Optimizer, n: int = 40) -> None
         optimizer.step()
 
 
-def test_after_the_first_steps_it_is_looked_now_and_then() -> None:
+def test_inputs_are_sampled_in_the_first_steps_and_now_and_then() -> None:
     net, open_, recorder = model(), [], Recorder()
     with listening(recorder, {"net": net}, accelerated=False) as scope:
         optimizer = sgd(net)
@@ -47,8 +47,8 @@ def test_the_model_is_described_with_all_optimizers() -> None:
     def loop(net: nn.Sequential) -> None:
         optimizers = torch.optim.SGD(net[0].parameters(), lr=0.1), torch.optim.Adam(net[1].parameters())
         net(torch.rand(2, 4, dtype=torch.float64)).sum().backward()
-        for one in optimizers:
-            one.step()
+        for optimizer in optimizers:
+            optimizer.step()
 
     setup = run(loop, net=model().double())
     assert setup.optimizers == ("SGD", "Adam")
@@ -98,7 +98,7 @@ def test_a_compiled_model_keeps_its_graphs(how: str) -> None:
     assert graphs(True) == (frames, operations, how != "step")
 
 
-def test_model_and_optimizers_are_noted() -> None:
+def test_model_and_optimizers_are_recorded() -> None:
     def loop(net: nn.Module) -> None:
         first = torch.optim.AdamW(net[0].parameters(), fused=True)  # type: ignore[index]
         second = torch.optim.SGD(net[1].parameters(), lr=0.1, foreach=False)  # type: ignore[index]
@@ -108,7 +108,7 @@ def test_model_and_optimizers_are_noted() -> None:
     setup = run(loop, net=model())
     assert setup.model is not None and setup.model.device_bytes == {"cpu": 76}
     assert setup.optimizer_facts is not None
-    assert [(one.name, one.tensors, one.fused, one.foreach) for one in setup.optimizer_facts] == [
+    assert [(facts.name, facts.tensors, facts.fused, facts.foreach) for facts in setup.optimizer_facts] == [
         ("AdamW", 2, True, None),
         ("SGD", 2, None, False),
     ]
@@ -126,7 +126,7 @@ def test_an_inference_loop_has_a_model_too() -> None:
     assert setup.evaluation == EvaluationFacts(3, 0, edge_s=ANY)
 
 
-def test_nothing_was_looked_at() -> None:
+def test_a_run_without_a_loop_has_no_facts() -> None:
     setup = run(lambda: None)
     assert (setup.model, setup.optimizer_facts, setup.inputs, setup.evaluation) == (None, None, None, None)
 
@@ -224,7 +224,7 @@ def late_in_a_run(net: nn.Module) -> None:
 
 
 def after_epochs_cut_short(net: nn.Module) -> None:
-    """The last step ends only when the evaluation asks for its batch."""
+    """The last step ends only when the evaluation requests its batch."""
     optimizer = sgd(net)
     for _ in range(4):
         net.train()
@@ -380,11 +380,11 @@ def test_graphs_that_outlive_their_steps(kept: MutableSequence[Any], what: Any, 
         assert found.alive <= 1, "that of the last step"
 
 
-def test_few_graphs_tell_nothing() -> None:
+def test_few_graphs_show_nothing() -> None:
     assert not KeptGraphs(7, 7).all_steps and KeptGraphs(8, 8).all_steps and not KeptGraphs(40, 39).all_steps
 
 
-def test_a_model_that_no_optimizer_owns_is_heard_in_a_loop_without_a_loader() -> None:
+def test_a_model_that_no_optimizer_owns_is_recorded_in_a_loop_without_a_loader() -> None:
     """A teacher that the cell itself makes: its forward is none of the batch's making."""
 
     class Slow(nn.Module):

@@ -1,9 +1,10 @@
-"""Parameters with gradients that nobody steps are told from all others by what happens in the first steps."""
+"""Parameters with gradients that no optimizer steps are found by what happens in the first steps."""
 
 from __future__ import annotations
 
 import gc
 import weakref
+from functools import partial
 from typing import Any
 
 import pytest
@@ -26,7 +27,7 @@ def sgd(*parts: nn.Module) -> torch.optim.Optimizer:
 
 
 def found(loop: Any, **namespace: Any) -> ModelFacts:
-    """What is told of the models that a loop trains."""
+    """Facts about the models that a loop trains."""
     recorder = Recorder()
     with listening(recorder, namespace, accelerated=False):
         loop(**namespace)
@@ -49,28 +50,56 @@ def test_a_backbone_that_was_left_out_of_the_optimizer() -> None:
     assert 0.6 < facts.spared_share < 1.0, "all but the sum, and the head's weight"
 
 
-@pytest.mark.parametrize("how", ["fused", "foreach"])
-def test_an_optimizer_that_steps_all_at_once(how: str) -> None:
-    model = net()
-    optimizer = torch.optim.Adam(model[2].parameters(), lr=0.01, fused=how == "fused", foreach=how == "foreach")
-    assert found(train, model=model, optimizer=optimizer).unstepped == 128
+def accumulate(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    for _step in range(6):
+        for _ in range(3):
+            model(torch.rand(4, 8)).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
 
 
-def test_three_steps_are_enough() -> None:
-    model = net()
-    assert found(train, model=model, optimizer=sgd(model[2]), steps=3).unstepped == 128
+def skip_every_other_step(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    """As a GradScaler does it after an overflow: that no gradient of it is used says nothing of its kind."""
+    for step in range(8):
+        optimizer.zero_grad()
+        model(torch.rand(4, 8)).sum().backward()
+        if step % 2 == 0:
+            optimizer.step()
+
+
+def freeze(model: nn.Sequential) -> torch.optim.Optimizer:
+    model[:2].requires_grad_(False)  # type: ignore[index]
+    return sgd(model[2])
+
+
+@pytest.mark.parametrize(
+    ("loop", "optimizer", "unstepped"),
+    [
+        (train, lambda model: torch.optim.Adam(model[2].parameters(), lr=0.01, fused=True), 128),
+        (train, lambda model: torch.optim.Adam(model[2].parameters(), lr=0.01, foreach=True), 128),
+        (train, lambda model: sgd(nn.Linear(8, 8), model[2]), 128),
+        (partial(train, steps=3), lambda model: sgd(model[2]), 128),
+        (partial(train, steps=1), lambda model: sgd(model[2]), None),
+        (train, sgd, 0),
+        (train, freeze, 0),
+        (accumulate, sgd, 0),
+        (skip_every_other_step, sgd, 0),
+    ],
+    ids=["fused", "foreach", "unused layer", "three steps", "one step", "all", "frozen", "accumulated", "skipped"],
+)
+def test_parameters_without_an_optimizer(loop: Any, optimizer: Any, unstepped: int | None) -> None:
+    model, old = net(), net()
+    old(torch.rand(4, 8)).sum().backward()  # gradients of an earlier cell
+    recorder, its = Recorder(), optimizer(model)
+    with listening(recorder, {"model": model, "old": old, "optimizer": its}, accelerated=False):
+        loop(model, its)
+    facts = recorder.close().setup.model
+    assert facts is not None and facts.unstepped == unstepped
 
 
 def test_what_lies_behind_a_trained_layer_needs_its_inputs_gradient() -> None:
     model = net()
     assert 0.2 < found(train, model=model, optimizer=sgd(model[0])).spared_share < 0.6
-
-
-def test_a_model_that_is_trained_or_frozen() -> None:
-    model = net()
-    assert found(train, model=model, optimizer=sgd(model)).unstepped == 0
-    model[:2].requires_grad_(False)  # type: ignore[index]
-    assert found(train, model=model, optimizer=sgd(model[2])).unstepped == 0
 
 
 def test_a_backbone_of_its_own() -> None:
@@ -81,12 +110,6 @@ def test_a_backbone_of_its_own() -> None:
     facts = found(loop, backbone=backbone, head=head, optimizer=sgd(head))
     assert facts.unstepped == 64
     assert 0.3 < facts.spared_share < 0.9
-
-
-def test_gradients_of_an_earlier_cell_are_no_news() -> None:
-    old, model = net(), net()
-    old(torch.rand(4, 8)).sum().backward()
-    assert found(train, model=model, optimizer=sgd(model), old=old).unstepped == 0
 
 
 def gan(
@@ -141,37 +164,6 @@ def test_gradients_that_two_losses_add_up_are_used() -> None:
     assert found(loop, body=body, heads=heads, optimizers=optimizers).unstepped == 0
 
 
-def test_accumulated_gradients_are_used() -> None:
-    def loop(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-        for _step in range(6):
-            for _ in range(3):
-                model(torch.rand(4, 8)).sum().backward()
-            optimizer.step()
-            optimizer.zero_grad()
-
-    model = net()
-    assert found(loop, model=model, optimizer=sgd(model)).unstepped == 0
-
-
-def test_a_step_that_is_skipped_does_not_make_its_backward_wasted() -> None:
-    """As a GradScaler does it after an overflow: that no gradient of it is used says nothing of its kind."""
-
-    def loop(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-        for step in range(8):
-            optimizer.zero_grad()
-            model(torch.rand(4, 8)).sum().backward()
-            if step % 2 == 0:
-                optimizer.step()
-
-    model = net()
-    assert found(loop, model=model, optimizer=sgd(model)).unstepped == 0
-
-
-def test_a_first_layer_without_use_hides_nothing() -> None:
-    idle, model = nn.Linear(8, 8), net()
-    assert found(train, model=model, optimizer=sgd(idle, model[2])).unstepped == 128
-
-
 def test_a_teacher_beside_the_student() -> None:
     """None of the backward through a model of its own is needed."""
 
@@ -199,25 +191,20 @@ def test_an_optimizer_that_steps_seldom_owns_its_parameters_too() -> None:
 
 
 @pytest.mark.parametrize("sick", [False, True])
-def test_owners_are_looked_for_only_of_a_parameter_of_which_no_optimizer_was_met(
+def test_owners_are_searched_only_of_a_parameter_without_a_recorded_optimizer(
     sick: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[set[int]] = []
+    searches: list[set[int]] = []
 
     def owners(scope: TapScope) -> set[int]:
-        asked.append(set())
-        return asked[-1]
+        searches.append(set())
+        return searches[-1]
 
     monkeypatch.setattr(TapScope, "owners", owners)
     old, model = net(), net()
     found(gan, **two(), old=old, sick=False, critics=1)
     found(train, model=model, optimizer=sgd(model[2] if sick else model), old=old)
-    assert len(asked) == sick
-
-
-def test_a_run_of_one_step_is_not_judged() -> None:
-    model = net()
-    assert found(train, model=model, optimizer=sgd(model[2]), steps=1).unstepped is None
+    assert len(searches) == sick
 
 
 def test_nothing_of_the_model_is_held_when_a_short_run_is_over() -> None:
@@ -235,17 +222,17 @@ def test_nothing_of_the_model_is_held_when_a_short_run_is_over() -> None:
 def test_what_an_operation_computes_counts_alike_for_each_of_its_inputs() -> None:
     first, last = nn.Linear(8, 8, bias=False), nn.Linear(8, 2, bias=False)
     owners = {id(first.weight): 8, id(last.weight): 16}
-    told = walked(last(first(torch.rand(4, 8))).sum(), lambda leaf: owners[id(leaf)])
+    walk = walked(last(first(torch.rand(4, 8))).sum(), lambda leaf: owners[id(leaf)])
     # The sum's gradient serves both; the last product makes its weight's and its input's, the first its weight's.
     both, product = frozenset((8, 16)), (2 * 8 + 4 * 8) / 2
-    assert dict(told.serving) == {both: 4 * 2, both - {8}: product, both - {16}: product + 8 * 8}
-    assert {owner: len(refs) for owner, refs in told.leaves.items()} == {8: 1, 16: 1}
+    assert dict(walk.serving) == {both: 4 * 2, both - {8}: product, both - {16}: product + 8 * 8}
+    assert {owner: len(refs) for owner, refs in walk.leaves.items()} == {8: 1, 16: 1}
 
 
 def test_of_each_optimizer_the_smallest_gradient_alone_is_held() -> None:
     model = nn.Linear(8, 8)
-    told = walked(model(torch.rand(4, 8)).sum(), lambda leaf: 8)
-    (held,) = told.waiting.values()
+    walk = walked(model(torch.rand(4, 8)).sum(), lambda leaf: 8)
+    (held,) = walk.waiting.values()
     assert held[0]() is model.bias
 
 
