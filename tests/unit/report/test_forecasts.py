@@ -83,6 +83,9 @@ def test_what_was_tried_is_told_as_measured() -> None:
     assert said(given, {"num_workers": 1}).endswith(" in trial 4: inconclusive, at most 1.70x"), "not told as a gain"
     assert said(given, {"num_workers": 4}).startswith("predicted"), "it was tried over other settings"
     assert said(given, {"amp": "bf16"}) == NO_FORECAST
+    both: Settings = {"num_workers": 2, "amp": "bf16"}
+    given = shown(starved(), effects=(Effect(both, {}, 2.1, 2.0, 2.2, "faster"),), asked=(both,))
+    assert said(given, both) == "measured 2.10x (2.0-2.2) in trial 1", "several together too"
 
 
 def test_a_forecast_is_against_the_code_as_written_whatever_ran_last() -> None:
@@ -120,12 +123,6 @@ def test_they_are_worked_out_when_something_changes_and_no_more(monkeypatch: pyt
     assert len(worked) == 3 * once + 1
     state(replace(there, recordings=(*there.recordings, starved())), knobs.KNOBS, other)
     assert len(worked) == 4 * once + 1, "another run may change what is foretold"
-
-
-def test_what_was_tried_together_is_told_as_measured() -> None:
-    both: Settings = {"num_workers": 2, "amp": "bf16"}
-    given = shown(starved(), effects=(Effect(both, {}, 2.1, 2.0, 2.2, "faster"),), asked=(both,))
-    assert said(given, both) == "measured 2.10x (2.0-2.2) in trial 1"
 
 
 def test_a_page_that_asks_is_answered_at_once_while_something_runs() -> None:

@@ -17,7 +17,7 @@ from gpu_doctor.report.sections import Reported
 from gpu_doctor.trials import knobs
 from gpu_doctor.trials.compare.effect import AS_PASTED, BY_SETTINGS, Effect
 from gpu_doctor.trials.plan import Plan
-from tests.support.html_page import HOSTILE, Page
+from tests.support.html_page import Page
 from tests.support.panel_parts import shown
 from tests.support.recordings import starved
 from tests.support.trial_parts import BOTH, WORKERS, effects, plan, trials
@@ -109,13 +109,6 @@ def test_the_line_stands_before_the_verdict_everywhere() -> None:
 
 
 # ---- one baseline in the table --------------------------------------------------------------------------------------
-
-
-def test_hostile_settings_are_text() -> None:
-    told = text(replace(FOUR, settings={"amp": HOSTILE}))
-    assert "alert" in told
-    assert "\x1b" not in told
-    told.encode("utf-8")
 
 
 def test_a_step_of_a_climb_is_told_against_the_code_as_written_with_its_own_gain_beside() -> None:

@@ -123,12 +123,6 @@ def test_without_a_gpu_none_is_invented() -> None:
     assert "GPU" not in said.replace("gpu_doctor", "").replace("no GPU", "")
 
 
-def test_a_gpu_that_is_not_used_is_named() -> None:
-    setup = Setup(device="cpu", devices=(DeviceSetup(0, "NVIDIA T4"),))
-    said = as_text.text(Reported(diagnosed(recording(setup=setup))))
-    assert "an NVIDIA T4, but the loop does not use it" in said
-
-
 def test_hostile_text_stays_text() -> None:
     setup = dataclasses.replace(
         recording(gpu=True).setup, devices=(DeviceSetup(0, HOSTILE),), torch_version=HOSTILE, dtype=HOSTILE
@@ -182,12 +176,6 @@ def test_a_poor_recording_is_reported_without_inventing(one: Recording) -> None:
         assert "nan" not in said.lower().replace("nan or", "")
         if one.reason:
             assert "failed: KeyError: 'x'" in said
-
-
-def test_a_diagnosis_alone_is_enough() -> None:
-    diagnosis = diagnosed(recording())
-    assert "Anatomy of a step" in Page(as_text.html(Reported(diagnosis))).text
-    assert "Anatomy of a step" in as_text.text(Reported(diagnosis))
 
 
 def test_the_diagnosed_run_is_the_one_that_is_drawn() -> None:
@@ -288,12 +276,6 @@ def test_the_kinds_of_findings_are_told_apart() -> None:
         assert re.search(r"full-precision,? worth a trial", flat)
 
 
-def test_a_run_that_ended_is_no_risk_any_more() -> None:
-    one = recording(outcome="out-of-memory", reason="CUDA out of memory.")
-    ended = Finding("out-of-memory", "No memory.", None, risk="The same settings will fail again.", kind="hint")
-    assert "out-of-memory, ⚠ ended the run" in as_text.text(Reported(diagnosed(one, findings=(ended,)), (one,)))
-
-
 @pytest.mark.parametrize("outcome", ["failed", "refused", "out-of-memory"])
 def test_a_side_that_failed_has_no_loss_beside_another(outcome: str) -> None:
     effect = Effect({"amp": "fp16"}, outcome=outcome, reason="Why.", candidate_loss=2.3, loss_drift=0.0)
@@ -305,24 +287,26 @@ def test_the_overhead_of_a_run_without_steps_is_not_told() -> None:
     assert "overhead" not in as_text.text(Reported(diagnose(one), (one,)))
 
 
-def test_a_refused_trial_shows_why() -> None:
-    one = recording()
-    refused = Effect({"batch_size": 512}, outcome="refused", reason="A batch_sampler owns the batches.")
-    for said in (
-        Page(as_text.html(Reported(diagnosed(one), (one,), (refused,)))).text,
-        as_text.text(Reported(diagnosed(one), (one,), (refused,))),
-    ):
-        assert "refused: A batch_sampler owns the batches." in said
+ENDED = Finding("out-of-memory", "No memory.", None, risk="The same settings will fail again.", kind="hint")
+UNUSED = Setup(device="cpu", devices=(DeviceSetup(0, "NVIDIA T4"),))
 
 
-def test_an_early_verdict_is_called_early() -> None:
-    one = recording(steps=12)
-    assert "(early: 11 measured steps)" in " ".join(as_text.text(Reported(diagnosed(one, early=True), (one,))).split())
-
-
-def test_an_interrupted_run_says_so() -> None:
-    one = recording(outcome="interrupted")
-    assert "interrupted · " in as_text.text(Reported(diagnosed(one), (one,)))
+@pytest.mark.parametrize(
+    ("one", "changes", "said"),
+    [
+        (recording(steps=12), {"early": True}, "(early: 11 measured steps)"),
+        (recording(outcome="interrupted"), {}, "interrupted · "),
+        (recording(setup=UNUSED), {}, "an NVIDIA T4, but the loop does not use it"),
+        (
+            recording(outcome="out-of-memory", reason="CUDA out of memory."),
+            {"findings": (ENDED,)},
+            "out-of-memory, ⚠ ended the run",
+        ),
+    ],
+    ids=["an early verdict", "an interrupted run", "a GPU that is not used", "a risk of a run that ended is none"],
+)
+def test_what_is_particular_to_a_run_is_said(one: Recording, changes: dict[str, Any], said: str) -> None:
+    assert said in " ".join(as_text.text(Reported(diagnosed(one, **changes), (one,))).split())
 
 
 def test_the_first_thing_to_try_is_written_out_once() -> None:
