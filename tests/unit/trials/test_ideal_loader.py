@@ -85,14 +85,6 @@ def test_workers_end_with_the_fetching_and_the_loader_keeps_its_settings() -> No
     assert {name: id(value) for name, value in vars(loader).items()} == before
 
 
-def test_a_loader_that_is_built_anew_each_epoch_fetches_once() -> None:
-    data = Counted()
-    with turned(DataLoader(data, batch_size=4)):
-        for _ in range(3):
-            assert len(list(DataLoader(data, batch_size=4))) == 100
-    assert data.fetched == 4 * BATCHES
-
-
 def test_two_loaders_that_look_alike_keep_their_own_batches() -> None:
     datas = Counted(), Counted()
     first, second = (DataLoader(one, batch_size=4) for one in datas)
@@ -209,11 +201,12 @@ class Wrapped(DataLoader[Any]):
         yield from super()._get_iterator()
 
 
-def test_a_loader_with_iterators_of_its_own_is_replayed_too() -> None:
+@pytest.mark.parametrize("make", [DataLoader, Wrapped])
+def test_a_loader_that_is_built_anew_each_epoch_fetches_once_whatever_its_iterators_are(make: Any) -> None:
     data = Counted()
-    loader = Wrapped(data, batch_size=4)
-    with turned(loader):
-        assert len(list(loader)) == 100
+    with turned(make(data, batch_size=4)):
+        for _ in range(3):
+            assert len(list(make(data, batch_size=4))) == 100
     assert data.fetched == 4 * BATCHES
 
 

@@ -354,13 +354,6 @@ def test_several_at_once_deliver_the_same_items_and_leave_no_worker() -> None:
     assert vars(made) == was and not any(worker.is_alive() for worker in workers)
 
 
-def test_a_loader_that_is_made_inside_is_turned_too() -> None:
-    with knobs.turned({"pin_memory": True}, TrialScope({}, but(PLAIN, device="cuda:0"))):
-        inside = loader()
-        assert inside.pin_memory is True
-    assert inside.pin_memory is False
-
-
 # ---- a trial of it ---------------------------------------------------------------------------------------------------
 
 
