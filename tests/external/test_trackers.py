@@ -34,6 +34,7 @@ old.flush()
 with SummaryWriter("runs/new") as new:
     new.add_scalar("loss", 1.0, 0)
     new.add_text("a", "b")
+    new.file_writer.flush()
 new.close()
 mine = Mine("runs/mine")
 mine.both("loss", 1.0)

@@ -151,7 +151,7 @@ TRAINER = """class Trainer:
 """
 
 
-def test_a_trainer_of_ones_own() -> None:
+def test_a_trainer_of_the_users_own() -> None:
     cells = [TRAINER, "trainer = Trainer(net, ds)\ntrainer.fit()\n"]
     case, _ = ran(cells)
     settings: dict[str, Any] = {"num_workers": 1, "batch_size": 8, "amp": "fp16", "fused_optimizer": True}

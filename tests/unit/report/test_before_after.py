@@ -69,7 +69,7 @@ def test_the_newest_that_measured_is_shown() -> None:
     assert sum(one["share"] for one in after["segments"]) == pytest.approx(1.0, abs=0.001)
 
 
-def test_a_step_of_more_samples_is_told_for_as_many() -> None:
+def test_a_step_of_more_samples_is_shown_for_as_many() -> None:
     base, candidate = sides()
     twice = replace(
         candidate, steps=replaced(candidate.steps, samples=np.full(60, 256.0)), settings={"batch_size": 256}

@@ -210,7 +210,7 @@ def test_what_needs_workers_is_offered_for_the_page_to_hold_back_while_there_are
     assert with_two["persistent_workers"] == kept, "the number of workers changes nothing of what is sent"
 
 
-def test_the_knobs_are_asked_once_a_setup(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_knobs_are_evaluated_once_a_setup(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Setup] = []
     once = 0
     knob = next(iter(knobs.KNOBS.values()))

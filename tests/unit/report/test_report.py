@@ -208,7 +208,7 @@ def test_lines_stand_beside_the_source_only_where_they_are_its_lines() -> None:
     )
 
 
-def test_lines_inside_workers_are_shares_of_the_fetch_and_other_cells_are_told_apart() -> None:
+def test_lines_inside_workers_are_shares_of_the_fetch_and_other_cells_are_named() -> None:
     cell, earlier = "/tmp/ipykernel_7/11.py", "/tmp/ipykernel_7/22.py"
     own = SOURCE.splitlines()
     lines = (
@@ -265,7 +265,7 @@ def test_a_risk_is_marked_with_what_will_happen_and_has_no_price() -> None:
         assert not re.search(r"memory-growth\W+0 %", said)
 
 
-def test_the_kinds_of_findings_are_told_apart() -> None:
+def test_the_kinds_of_findings_are_distinguished() -> None:
     one = recording()
     bound = Finding("launch-bound", "Launch-bound: at most 21 % to gain.", 0.21, kind="at-most")
     hint = Finding("full-precision", "It computes in float32: bf16 is worth a trial.", None, kind="hint")
@@ -282,7 +282,7 @@ def test_a_side_that_failed_has_no_loss_beside_another(outcome: str) -> None:
     assert rows((), (effect,))[0].cells[-1].text == "-"
 
 
-def test_the_overhead_of_a_run_without_steps_is_not_told() -> None:
+def test_the_overhead_of_a_run_without_steps_is_not_stated() -> None:
     one = Recording(Steps.of(wall_s=[]), duration_s=0.1, overhead_s=0.05)
     assert "overhead" not in as_text.text(Reported(diagnose(one), (one,)))
 

@@ -178,7 +178,7 @@ def test_notes_of_both_sides_are_said_once() -> None:
 # ---- the treatment --------------------------------------------------------------------------------------------------
 
 
-def test_the_waterfall_adds_up_and_names_what_was_not_kept() -> None:
+def test_the_waterfall_adds_up_and_names_what_was_dropped() -> None:
     found = drawn(treated())["plan"]
     assert [one["label"] for one in found["steps"]] == ["as written", "+ num_workers=4", "+ amp=bf16"]
     assert found["steps"][1]["gain"] == "x3.33 (2.9-3.6)"
@@ -204,7 +204,7 @@ def test_a_step_that_lost_shrinks_the_bar_and_all_together_is_no_further_step() 
     assert steps[3].gain == "verified (1.70-1.90)"
 
 
-def test_a_loss_that_breaks_is_why_a_fast_setting_was_not_kept() -> None:
+def test_a_loss_that_breaks_is_why_a_fast_setting_was_dropped() -> None:
     fast = Effect({"amp": "fp16"}, {}, 2.0, 1.9, 2.1, "faster", loss_drift=float("inf"))
     [one] = plan_shown(plan((fast,), waterfall=(), settings={})).dropped
     assert one.why.startswith("2.00x (1.9-2.1) faster, but") and "NaN" in one.why
@@ -230,7 +230,7 @@ def test_a_row_says_the_verdict_or_the_bound(speedup: float, low: float, high: f
     assert row.cells[3].text.replace("\u00a0", " ").endswith(f") {shown}")
 
 
-def test_a_treatment_that_kept_nothing_says_so() -> None:
+def test_a_treatment_without_a_gain_says_so() -> None:
     effect = Effect(WORKERS, {}, 1.0, 0.98, 1.02, "no-difference")
     kept_nothing = Plan({}, 1.0, (effect,), "")
     found = drawn(treated(plan=kept_nothing))["plan"]
@@ -244,7 +244,7 @@ def test_a_treatment_that_kept_nothing_says_so() -> None:
 # ---- the static result ----------------------------------------------------------------------------------------------
 
 
-def test_the_static_result_tells_the_same() -> None:
+def test_the_static_result_shows_the_same() -> None:
     given = treated()
     assert given.diagnosis is not None
     html = report.html(Reported(given.diagnosis, given.recordings, given.effects, trials=given.trials, plan=given.plan))
@@ -337,7 +337,7 @@ def test_a_fix_is_shown_as_lines_and_copied_to_the_letter() -> None:
     )
 
 
-def test_a_fix_that_fails_is_one_sentence_and_few_are_kept() -> None:
+def test_a_fix_that_fails_is_one_sentence_and_few_are_stored() -> None:
     details = Details(Asked(ValueError("no place for it")).fix)
     details.fix({"num_workers": 2})
     assert details.fixes["num_workers=2"].error.endswith("into your cells: no place for it")
@@ -416,7 +416,7 @@ def test_unfolding_is_served_at_once_and_while_a_trial_waits() -> None:
     assert visit.details.before == () and len(drawn_again) == 2
 
 
-def test_what_a_trial_touches_is_looked_for_between_cells(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_trial_touches_is_read_between_cells(monkeypatch: pytest.MonkeyPatch) -> None:
     posted: list[Any] = []
     loop = types.SimpleNamespace(add_callback=posted.append)
     shell = types.SimpleNamespace(kernel=types.SimpleNamespace(io_loop=loop))

@@ -75,7 +75,7 @@ def test_every_way_to_start_a_trial_is_refused_with_the_call_and_the_cure(start:
     assert case.recordings == case.trials == []
 
 
-def test_what_is_allowed_is_done_and_told_before(tmp_path: Path) -> None:
+def test_what_is_allowed_is_done_and_named_before(tmp_path: Path) -> None:
     mark = tmp_path / "mark"
     cell = f"import os; os.system('echo . >> {mark}')\n{LOOP}"
     case, effect = trial(cell, space(), allow=("processes",))

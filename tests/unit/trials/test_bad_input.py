@@ -170,7 +170,7 @@ class FailsInWorker(torch.utils.data.Dataset[Any]):
         return torch.zeros(4), 1
 
 
-def test_a_loader_that_fails_in_a_worker_is_told_by_the_workers_own_error() -> None:
+def test_a_loader_that_fails_in_a_worker_is_reported_with_the_workers_own_error() -> None:
     names = namespace(loader=DataLoader(FailsInWorker(), batch_size=32))
     effect = gpu_doctor.case(LOOP, names).trial({"num_workers": 1}, steps=3)
     assert effect.outcome == "failed"
@@ -223,7 +223,7 @@ def test_a_watch_is_for_one_block() -> None:
     assert patching.active() == ()
 
 
-def test_a_watch_tells_an_error_as_a_run_does() -> None:
+def test_a_watch_reports_an_error_as_a_run_does() -> None:
     with pytest.raises(ValueError, match="first"), gpu_doctor.watch() as block:
         raise ValueError("first\nsecond")
     assert block.recording is not None and block.recording.reason == "ValueError: first"

@@ -144,7 +144,7 @@ def test_a_stopped_side_is_judged_by_what_it_did() -> None:
     assert not needs_more([run()], [dataclasses.replace(run(), outcome="stopped")])
 
 
-def test_a_baseline_that_failed_is_told() -> None:
+def test_a_baseline_that_failed_is_reported() -> None:
     effect = compare([dataclasses.replace(run(), outcome="failed", reason="KeyError: 'x'")], [run()])
     assert effect.outcome == "failed"
     assert effect.reason == "The baseline ended early: KeyError: 'x'"
@@ -343,7 +343,7 @@ def in_turns(rng: np.random.Generator, spread: float, pairs: int = MOST_PAIRS) -
 
 
 @pytest.mark.parametrize(("times", "most"), [(1.0, MISSES), (2.0, 2 * MISSES)])
-def test_the_interval_holds_however_often_it_is_looked_at(times: float, most: float) -> None:
+def test_the_interval_holds_however_often_it_is_read(times: float, most: float) -> None:
     """Of equal sides it leaves out 1 at any look in at most one of twenty, with twice the usual spread in two."""
     rng, missed = np.random.default_rng(5), 0
     for _ in range(100):

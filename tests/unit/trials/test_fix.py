@@ -158,5 +158,5 @@ def test_a_cell_that_ran_after_the_case_is_not_read() -> None:
     assert [one.before for one in case.fix({"num_workers": 1}).cells] == [later]
 
 
-def test_nothing_to_write_is_told_as_what_it_is() -> None:
+def test_nothing_to_write_has_its_reason() -> None:
     assert "no setting" in str(Fix()) and "already" in str(Fix({"num_workers": 1}))

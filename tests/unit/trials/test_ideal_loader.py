@@ -258,6 +258,6 @@ def test_what_is_not_the_input_reaches_nothing_of_the_ceiling() -> None:
     assert reached(replace(trial(1.8, num_workers=4), baseline_settings={"amp": "bf16"}), IDEAL) is None
 
 
-def test_no_share_above_the_ceiling_is_told() -> None:
+def test_no_share_above_the_ceiling_is_stated() -> None:
     assert "100 %" in str(reached(trial(2.2, 1.3, num_workers=4), IDEAL))
     assert "%" in str(reached(trial(2.2, 1.0001, num_workers=4), replace(IDEAL, low=1.999, high=2.001)))

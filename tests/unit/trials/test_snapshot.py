@@ -170,7 +170,7 @@ def test_a_storage_that_was_emptied_or_grew_has_its_bytes_again(size: int) -> No
     assert x.tolist() == [0.0, 1.0, 2.0, 3.0] and x.untyped_storage().nbytes() == 16
 
 
-def test_a_hook_that_a_cell_hangs_on_a_weight_hears_nothing_of_the_next_backward() -> None:
+def test_a_hook_that_a_cell_registers_on_a_weight_is_not_called_by_the_next_backward() -> None:
     w, heard = torch.ones(2, requires_grad=True), list[str]()
     own = torch.ones(2, requires_grad=True)
     own.register_hook(lambda grad: heard.append("own"))
@@ -263,7 +263,7 @@ def test_a_strided_nested_tensor_has_no_shape_and_comes_back() -> None:
     assert [one.tolist() for one in nested.unbind()] == [[1.0] * 2, [1.0] * 3] and space["w"].grad is None
 
 
-def test_a_store_that_cannot_be_written_keeps_the_others_from_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_that_cannot_be_written_hinders_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     space: dict[str, Any] = {"w": torch.zeros(2), "a": np.zeros(2)}
     snapshot = Snapshot.take(space)
     space["a"] += 1
@@ -401,7 +401,7 @@ def test_what_a_librarys_function_remembers_is_the_librarys(monkeypatch: pytest.
     assert statistics.mean.seen == [1, 2]  # type: ignore[attr-defined]
 
 
-def test_what_is_kept_of_a_device_goes_where_there_is_room() -> None:
+def test_copies_of_a_devices_tensors_go_where_there_is_room() -> None:
     cpu, first, second = torch.device("cpu"), torch.device("cuda:0"), torch.device("cuda:1")
     free = {cpu: 1 << 62, first: 4000, second: 3999}.__getitem__
     wanted = {cpu: 50, first: 1000, second: 1000}
@@ -424,7 +424,7 @@ def test_copies_on_a_device_are_counted_while_they_live() -> None:
     assert held_bytes(0) == 0
 
 
-def test_a_model_inside_a_dataset_is_kept_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_inside_a_dataset_is_copied_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gpu_doctor.trials.snapshot.tensors.BIG_DATA_BYTES", 1000)
     data = TensorDataset(torch.zeros(2))
     data.net = nn.BatchNorm1d(1000)  # type: ignore[attr-defined]
