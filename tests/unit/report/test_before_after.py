@@ -111,9 +111,8 @@ def test_a_spread_far_beyond_the_bars_is_cut_off() -> None:
 
 def test_a_few_steps_have_no_spread() -> None:
     few = starved(steps=FEWEST), starved(steps=FEWEST, wait_s=0.002, settings=WORKERS)
-    effect = Effect(WORKERS, {}, 3.0, 2.8, 3.2, "faster")
-    found = newest((effect,), (few,))
-    assert found is None or all(one.spread == "" and one.quantiles_s == () for one in found.sides)
+    found = newest((Effect(WORKERS, {}, 3.0, 2.8, 3.2, "faster"),), (few,))
+    assert found is not None and all(side.spread == "" and side.quantiles_s == () for side in found.sides)
 
 
 def test_text_and_static_result_show_both() -> None:

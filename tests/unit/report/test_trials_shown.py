@@ -349,29 +349,21 @@ def test_a_fix_that_fails_is_one_sentence_and_few_are_stored() -> None:
     assert details.fixes["num_workers=4, amp=bf16"].settings == BOTH
 
 
-def test_before_the_click_it_is_said_what_cannot_come_back() -> None:
+def test_before_the_click_it_is_said_what_cannot_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Iterators refuse, the copy has its size, large data is listed, trackers get nothing; in a sentence each."""
     namespace = {"it": (number for number in range(3)), "values": np.zeros(1000)}
     refused, kept = details.sentences(Case("next(it)", namespace))
     assert kept.text.startswith("A trial restores model, optimizer") and "copy of 8 KiB" in kept.text
     assert refused.tone == "bad" and "`it`" in refused.text
     assert len(details.sentences(Case("1", namespace))) == 1, "what the cell does not reach stays as it is"
-    assert len(details.sentences(Case("1", {"values": np.zeros(10)}))) == 1
-
-
-def test_before_the_click_large_data_is_said_to_be_read_only(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gpu_doctor.trials.snapshot.tensors.BIG_DATA_BYTES", 1000)
-    said = details.sentences(Case("1", {"train": TensorDataset(torch.zeros(512))}))
+    listed = details.sentences(Case("1", {"train": TensorDataset(torch.zeros(512))}))[1]
     named = "Large data is not copied: train (a tensor of 2 KiB); "
-    assert said[1] == Notice(f"{named}changes to it are listed, not undone.", "")
-
-
-def test_before_the_click_an_open_run_of_a_tracker_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Run:
-        disabled = False
-
-    monkeypatch.setitem(sys.modules, "wandb", types.SimpleNamespace(run=Run()))
-    _, said = details.sentences(Case("1", {}))
-    assert said.tone == "" and said.text.startswith("A trial reports nothing to wandb.run (Run)")
+    assert listed == Notice(f"{named}changes to it are listed, not undone.", "")
+    run = types.SimpleNamespace(disabled=False)
+    monkeypatch.setitem(sys.modules, "wandb", types.SimpleNamespace(run=run))
+    _, muted = details.sentences(Case("1", {}))
+    assert muted.tone == "" and muted.text.startswith("A trial reports nothing to wandb.run (")
 
 
 def test_before_the_click_a_refusal_and_what_is_done_again_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
