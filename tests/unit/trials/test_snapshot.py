@@ -90,19 +90,30 @@ def test_a_whole_training(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "cell",
     [
+        "net.eval()",
+        "net.a.weight.requires_grad_(False)",
         "for p in net.parameters(): p.requires_grad_(False); p.grad = None",
+        "opt.add_param_group({'params': [torch.zeros(3, requires_grad=True)], 'lr': 1.0})",
+        "opt.param_groups[0]['lr'] = 9.0",
+        "opt.state.clear()",
+        "net.half()",
+        "net.a.weight.data = torch.zeros(2, 2)",
+        "net.a = torch.nn.Linear(6, 12)",
         "net.register_forward_hook(lambda *a: None)",
         "net.a.weight.register_hook(lambda g: g); net.a.weight.grad = None",
+        "net.load_state_dict({k: torch.zeros_like(v) for k, v in net.state_dict().items()})",
         "net.extra = torch.nn.Linear(1, 1); net.note = 'x'",
         "del net.a",
+        "opt.zero_grad(); net(torch.ones(4, 6)).sum().backward()",
         "torch.manual_seed(99); random.seed(1); np.random.seed(2)",
+        "torch.rand(3); random.random(); np.random.rand()",
         "next(iter(loader))",
         "metric.update(3.0, torch.zeros(1, 3), torch.zeros(1).int())",
         "type(metric).best = 0.0",
     ],
 )
-def test_models_their_hooks_and_metrics(cell: str, tmp_path: Path) -> None:
-    """What is changed in tensors, optimizers and containers is drawn in `test_snapshot_properties.py`."""
+def test_models_optimizers_and_metrics(cell: str, tmp_path: Path) -> None:
+    """Switches of the process stand in `test_snapshot_process.py`."""
     with opened("metrics: own class, list, deque, defaultdict, Counter", tmp_path, runs=1) as space:
         check(space, cell)
 
@@ -121,30 +132,50 @@ def closure() -> Any:
 
 
 def plain() -> dict[str, Any]:
+    big = torch.zeros(1000)
     return {
-        "counts": collections.Counter("aab"), "dd": collections.defaultdict(list, x=[1]), "bump": closure(),
-        "objects": np.array([[1], {}], object), "legacy": np.random.RandomState(4), "slotted": Slotted(),
-        "frozen": Frozen(), "pair": ([1], [2]), "total": torch.zeros(()), "w": torch.ones(2, requires_grad=True),
-        "step": 0, "f": None, "torch": torch,
+        "numbers": list(range(5)), "nested": {"a": [1, {"b": [2]}]}, "s": {1, 2}, "q": collections.deque([1, 2], 5),
+        "od": collections.OrderedDict(a=1, b=2), "dd": collections.defaultdict(list, x=[1]), "bytes_": bytearray(b"ab"),
+        "counts": collections.Counter("aab"), "array": np.arange(6.0), "objects": np.array([[1], {}], object),
+        "rng": np.random.default_rng(3), "legacy": np.random.RandomState(4), "dice": random.Random(5),
+        "bump": closure(),
+        "slotted": Slotted(), "frozen": Frozen(), "pair": ([1], [2]), "tail": big[990:], "total": torch.zeros(()),
+        "w": torch.ones(2, requires_grad=True), "step": 0, "f": None, "torch": torch, "np": np,
     }  # fmt: skip
 
 
 @pytest.mark.parametrize(
     "cell",
     [
-        "del counts; new_name = 3",
+        "numbers.append(5); numbers[0] = 9",
+        "numbers = [1]",
+        "del numbers; new_name = 3",
+        "step += 1",
         "def f():\n    global step\n    step = 7\nf()",
+        "nested['a'][1]['b'].append(3); nested['a'][1]['c'] = 4",
+        "nested.clear()",
+        "s.add(3); s.discard(1)",
+        "q.extend([7, 8, 9, 10])",
+        "od.move_to_end('a')",
+        "od['c'] = 3; del od['a']",
         "dd['y'].append(1); dd['x'].append(2)",
         "counts.update('zz')",
+        "bytes_.extend(b'zz')",
+        "array *= 2",
+        "array[1:3].fill(7)",
         "objects[0].append(2)",
         "objects[0] = None",
+        "rng.random(3)",
         "legacy.rand(3)",
+        "dice.random()",
         "bump()",
         "slotted.a.append(2); slotted.b = 3",
         "frozen.values.append(1)",
         "pair[0].append(3)",
+        "tail.fill_(3)",
         "total += w.sum()",
         "(w * 2).sum().backward()",
+        "w.data = torch.zeros(5)",
         "total.data = total.view(torch.int32)",
     ],
 )
