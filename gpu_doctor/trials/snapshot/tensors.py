@@ -159,6 +159,8 @@ class TensorStore:
     def restore(self) -> list[str]:
         """Writes the bytes back, then geometry, gradients and flags; returns a sentence for each thing that failed."""
         notes: list[str] = []
+        # A copied view of data that is not copied is written below: that is no change of the cell's.
+        unwritten = [_unsafe_preserve_version_counter(tensor) for tensor, _ in self._watched]
         with torch._C.DisableTorchFunctionSubclass(), torch.no_grad(), _settled(self._by_device()):
             for planned, saved in self._saved:
                 if id(planned) in self._sparse:
@@ -171,7 +173,7 @@ class TensorStore:
             placed = [entry for entry in self._entries if _done(_place, entry, notes)]
             for entry in placed:
                 _done(_flag, entry, notes)
-            for _, version in self._counted:
+            for version in (*unwritten, *(version for _, version in self._counted)):
                 version.__exit__(None, None, None)
         return notes + [_stays(entry) for entry in self.changed()]
 

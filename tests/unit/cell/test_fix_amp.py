@@ -92,6 +92,16 @@ def test_the_scaler_has_a_name_that_no_cell_uses() -> None:
             "x = x.to(device).float()\nHEAD\n    out = model(x)\n    loss = criterion(out, y) / 2\n(loss).backward()",
         ),
         (
+            "loss = criterion(model(x), y); n = 1\n(loss / 2).backward()",
+            "HEAD\n    loss = criterion(model(x), y); n = 1\n(loss / 2).backward()",
+        ),
+        (
+            "h = model[0](x)\nout = model[2](h.flatten(1))\nloss = criterion(out, y)\n"
+            "loss.backward(retain_graph=False)",
+            "HEAD\n    h = model[0](x)\n    out = model[2](h.flatten(1))\n    loss = criterion(out, y)\n"
+            "loss.backward(retain_graph=False)",
+        ),
+        (
             "out = model(x)\nloss = out.logsumexp(1).mean()\nif True:\n    loss.backward()",
             "HEAD\n    out = model(x)\n    loss = out.logsumexp(1).mean()\nif True:\n    loss.backward()",
         ),
@@ -116,17 +126,27 @@ def test_shapes_of_loops(body: str, becomes: str) -> None:
     assert setup.autocast == "bfloat16"
 
 
+ONCE = "criterion(model(x), y).backward()"
+HEADLESS = f"def go(x, y):\n    {ONCE}\nfor x, y in loader:\n    go(x, y)\n"
+TURN = "for x, y in loader:\n    {}\n    optimizer.step()\n"
+
+
 @pytest.mark.parametrize(
-    ("body", "said"),
+    ("amp", "loop", "said"),
     [
-        ("loss = criterion(model(x), y); loss.backward()", "more than one statement"),
-        ("for _ in range(1): loss = criterion(model(x), y); loss.backward()", "more than one statement"),
-        ("n = [criterion(model(x), y).backward()]", "Assign the loss to a variable"),
-        ("torch.autograd.backward(criterion(model(x), y))", "does not compute the loss"),
+        ("bf16", TURN.format("loss = criterion(model(x), y); loss.backward()"), "more than one statement"),
+        (
+            "bf16",
+            TURN.format("for _ in range(1): loss = criterion(model(x), y); loss.backward()"),
+            "more than one statement",
+        ),
+        ("bf16", TURN.format("n = [criterion(model(x), y).backward()]"), "Assign the loss to a variable"),
+        ("bf16", TURN.format("torch.autograd.backward(criterion(model(x), y))"), "does not compute the loss"),
+        ("fp16", f"for x, y in loader:\n    {ONCE}\n    {ONCE}\n", "one optimizer.step()"),
+        ("fp16", HEADLESS, "No loop that calls"),
     ],
 )
-def test_shapes_that_are_left_to_the_hand(body: str, said: str) -> None:
-    loop = f"for x, y in loader:\n    {body}\n    optimizer.step()\n"
-    fix, cell, _ = fixed_loop(loop, {"amp": "bf16"})
-    assert not fix.complete and cell == loop and said in fix.notes[0], fix.notes
-    assert HEAD in fix.paste and "loss.backward()" in fix.paste
+def test_shapes_that_are_left_to_the_hand(amp: str, loop: str, said: str) -> None:
+    fix, cell, _ = fixed_loop(loop, {"amp": amp})
+    assert not fix.complete and not fix.cells and cell == loop and said in " ".join(fix.notes), fix.notes
+    assert "torch.autocast" in fix.paste and "backward()" in fix.paste

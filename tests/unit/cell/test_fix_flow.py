@@ -53,7 +53,7 @@ def test_two_trained_models_are_compiled_both_and_laid_out_by_hand() -> None:
 
 
 @pytest.mark.parametrize("held", ["[{0}]", "({0},)", "dict(a={0})", "type('Engine', (), {{}})()\nheld.optimizer = {0}"])
-def test_an_optimizer_in_an_object_or_container_tells_what_is_trained(held: str) -> None:
+def test_an_optimizer_in_an_object_or_container_shows_what_is_trained(held: str) -> None:
     """The other model wants gradients, and is called first."""
     one = "torch.optim.SGD(student.parameters(), lr=0.1)"
     made = f"student = nn.Sequential(nn.Flatten(), nn.Linear(192, 3))\nheld = {held.format(one)}\n"

@@ -38,7 +38,7 @@ def test_batches_of_several_training_loaders_keep_their_ratio() -> None:
     assert "not changed. Its batch size of 4 keeps" in note and note.endswith("a multiple of 4.")
 
 
-def test_loaders_that_nothing_tells_apart_and_that_all_train() -> None:
+def test_loaders_that_nothing_distinguishes_and_that_all_train() -> None:
     cell = "a = DataLoader(ds, 16)\nb = DataLoader(ds, 16)\n" + LOOP.replace("for x in loader", "for x, y in zip(a, b)")
     fix, cells = fixed([cell], {"num_workers": 1})
     assert fix.complete and cells[0].count("num_workers=1") == 2, str(fix)

@@ -69,7 +69,7 @@ def test_the_newest_that_measured_is_shown() -> None:
     assert sum(one["share"] for one in after["segments"]) == pytest.approx(1.0, abs=0.001)
 
 
-def test_a_step_of_more_samples_is_told_for_as_many() -> None:
+def test_a_step_of_more_samples_is_shown_for_as_many() -> None:
     base, candidate = sides()
     twice = replace(
         candidate, steps=replaced(candidate.steps, samples=np.full(60, 256.0)), settings={"batch_size": 256}
@@ -111,9 +111,8 @@ def test_a_spread_far_beyond_the_bars_is_cut_off() -> None:
 
 def test_a_few_steps_have_no_spread() -> None:
     few = starved(steps=FEWEST), starved(steps=FEWEST, wait_s=0.002, settings=WORKERS)
-    effect = Effect(WORKERS, {}, 3.0, 2.8, 3.2, "faster")
-    found = newest((effect,), (few,))
-    assert found is None or all(one.spread == "" and one.quantiles_s == () for one in found.sides)
+    found = newest((Effect(WORKERS, {}, 3.0, 2.8, 3.2, "faster"),), (few,))
+    assert found is not None and all(side.spread == "" and side.quantiles_s == () for side in found.sides)
 
 
 def test_text_and_static_result_show_both() -> None:

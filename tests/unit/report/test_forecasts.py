@@ -59,7 +59,7 @@ def test_a_cure_is_foretold_alike_in_the_advice_and_at_the_knob() -> None:
     assert said(replace(given, asked=(advice["settings"],)), advice["settings"]) == advice["predicted"]
 
 
-def test_several_knobs_are_foretold_when_the_page_asks_and_not_before() -> None:
+def test_several_knobs_have_a_forecast_when_the_page_requests_it_and_not_before() -> None:
     stay: Settings = {"num_workers": 2, "persistent_workers": True}
     both: Settings = {"num_workers": 2, "amp": "bf16"}
     given = shown(starved())
@@ -71,7 +71,7 @@ def test_several_knobs_are_foretold_when_the_page_asks_and_not_before() -> None:
     assert said(given, both) == told.NONE_TOGETHER
 
 
-def test_what_was_tried_is_told_as_measured() -> None:
+def test_what_was_tried_is_shown_as_measured() -> None:
     effects = (
         Effect({"num_workers": 2}, {}, 2.1, 2.0, 2.2, "faster"),
         Effect({"amp": "bf16"}, {}, outcome="failed", reason="Why."),
@@ -83,6 +83,9 @@ def test_what_was_tried_is_told_as_measured() -> None:
     assert said(given, {"num_workers": 1}).endswith(" in trial 4: inconclusive, at most 1.70x"), "not told as a gain"
     assert said(given, {"num_workers": 4}).startswith("predicted"), "it was tried over other settings"
     assert said(given, {"amp": "bf16"}) == NO_FORECAST
+    both: Settings = {"num_workers": 2, "amp": "bf16"}
+    given = shown(starved(), effects=(Effect(both, {}, 2.1, 2.0, 2.2, "faster"),), asked=(both,))
+    assert said(given, both) == "measured 2.10x (2.0-2.2) in trial 1", "several together too"
 
 
 def test_a_forecast_is_against_the_code_as_written_whatever_ran_last() -> None:
@@ -122,13 +125,7 @@ def test_they_are_worked_out_when_something_changes_and_no_more(monkeypatch: pyt
     assert len(worked) == 4 * once + 1, "another run may change what is foretold"
 
 
-def test_what_was_tried_together_is_told_as_measured() -> None:
-    both: Settings = {"num_workers": 2, "amp": "bf16"}
-    given = shown(starved(), effects=(Effect(both, {}, 2.1, 2.0, 2.2, "faster"),), asked=(both,))
-    assert said(given, both) == "measured 2.10x (2.0-2.2) in trial 1"
-
-
-def test_a_page_that_asks_is_answered_at_once_while_something_runs() -> None:
+def test_a_request_of_the_page_is_answered_at_once_while_something_runs() -> None:
     visit: Any = Visited()
     visit.details = Details(None)  # type: ignore[arg-type]
     actions = Actions(visit)
@@ -138,7 +135,7 @@ def test_a_page_that_asks_is_answered_at_once_while_something_runs() -> None:
     assert visit.details.asked == (settings,) and visit.seen == ["idle"]
 
 
-def test_the_settings_that_were_asked_for_last_are_kept() -> None:
+def test_the_settings_that_were_requested_last_stay() -> None:
     details = Details(None)  # type: ignore[arg-type]
     for number in range(MOST_FIXES + 3):
         details.request_forecast({"num_workers": number})

@@ -117,6 +117,6 @@ def test_cards_have_the_article_that_is_spoken(name: str, said: str) -> None:
     assert formatting.article(name) == said
 
 
-def test_a_lower_end_close_to_one_is_told_finely() -> None:
+def test_a_lower_end_close_to_one_is_printed_finely() -> None:
     ends = [formatting.interval(*one) for one in ((1.07, 4.12), (0.99, 2.46), (1.74, 4.8), (2.71, 3.02), (1.11, 1.19))]
     assert ends == ["1.07-4.1", "0.99-2.5", "1.7-4.8", "2.7-3.0", "1.11-1.19"]

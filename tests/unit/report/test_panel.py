@@ -95,13 +95,6 @@ def test_the_page_offers_the_budget_of_the_cells_line() -> None:
     assert own == {**most, "steps": 200, "seconds": 20.0}
 
 
-def test_while_a_side_sets_up_no_seconds_are_left_to_tell() -> None:
-    progress = Progress(0, 50, None, "round 1, until it is clear: baseline, setting up, 12 s so far")
-    head = drawn(shown(starved(), status="trial", progress=progress))["header"]
-    assert head["progress"]["text"].endswith("setting up, 12 s so far")
-    assert head["progress"]["left"] == ""
-
-
 def test_progress_of_a_trial() -> None:
     progress = Progress(12, 50, 8.4, "round 1, until it is clear: candidate")
     head = drawn(shown(starved(), status="trial", progress=progress, settings={"num_workers": 2}))["header"]
@@ -112,6 +105,9 @@ def test_progress_of_a_trial() -> None:
         "left": "at most 8 s left",
     }
     assert head["settings"] == "num_workers=2"
+    progress = Progress(0, 50, None, "round 1, until it is clear: baseline, setting up, 12 s so far")
+    head = drawn(shown(starved(), status="trial", progress=progress))["header"]
+    assert head["progress"]["text"].endswith("setting up, 12 s so far") and head["progress"]["left"] == ""
     assert "interrupt" in drawn(shown(starved(), status="trial", stop_live=False))["header"]["stop"]
 
 
@@ -210,7 +206,7 @@ def test_what_needs_workers_is_offered_for_the_page_to_hold_back_while_there_are
     assert with_two["persistent_workers"] == kept, "the number of workers changes nothing of what is sent"
 
 
-def test_the_knobs_are_asked_once_a_setup(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_knobs_are_evaluated_once_a_setup(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Setup] = []
     once = 0
     knob = next(iter(knobs.KNOBS.values()))
@@ -246,43 +242,22 @@ def test_hostile_names_and_figures_survive_as_text() -> None:
 
 
 def test_a_request_is_taken_in_its_form() -> None:
-    asked = {"ask": "trial", "settings": {"num_workers": 4, "amp": "bf16"}, "steps": 20, "seconds": 90}
-    taken = checked_request(asked, knobs.KNOBS)
-    assert taken == {
-        "ask": "trial",
-        "settings": {"num_workers": 4, "amp": "bf16"},
-        "steps": 20,
-        "seconds": 90,
-        "changes_training": False,
-        "allow": (),
-    }
+    request = {"ask": "trial", "settings": {"num_workers": 4, "pin_memory": True}, "steps": 20, "seconds": 90}
+    assert checked_request(request, knobs.KNOBS) == {**request, "changes_training": False, "allow": ()}
     assert checked_request({"ask": "treat", "allow": ["network"]}, knobs.KNOBS)["allow"] == ("network",)
     stop = checked_request({"ask": "stop"}, knobs.KNOBS)
     assert (stop["steps"], stop["seconds"]) == (None, None)  # the case has its own
-    assert checked_request({"ask": "trial", "settings": {"pin_memory": True}}, knobs.KNOBS)["settings"] == {
-        "pin_memory": True
-    }
 
 
 @pytest.mark.parametrize(
     "content",
     [
-        None,
-        [],
-        {},
-        {"ask": "eval"},
-        {"ask": "trial", "settings": [1]},
-        {"ask": "trial", "allow": "network"},
-        {"ask": "trial", "allow": ["everything"]},
-        {"ask": "trial", "settings": {"__class__": 1}},
-        {"ask": "trial", "settings": {"num_workers": {"a": 1}}},
-        {"ask": "trial", "settings": {"num_workers": "many"}},
-        {"ask": "trial", "settings": {"num_workers": -1}},
+        *(None, [], {}, {"ask": "eval"}),
+        *({"ask": "trial", "settings": one} for one in ([1], {"__class__": 1}, {"num_workers": {"a": 1}})),
+        *({"ask": "trial", "settings": {"num_workers": one}} for one in ("many", -1)),
         {"ask": "trial", "settings": {"amp": "int3"}},
-        {"ask": "trial", "steps": 0},
-        {"ask": "trial", "steps": True},
-        {"ask": "trial", "steps": 1e9},
-        {"ask": "trial", "steps": "50"},
+        *({"ask": "trial", "allow": one} for one in ("network", ["everything"])),
+        *({"ask": "trial", "steps": one} for one in (0, True, 1e9, "50")),
         *({"ask": "trial", "seconds": one} for one in (0, -1, True, "60", 1e9, float("nan"), [5])),
     ],
 )

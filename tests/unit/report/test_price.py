@@ -30,7 +30,7 @@ def diagnosed(cost: float | None, kind: Kind = "lost") -> Diagnosis:
     return replace(found, findings=(first, *found.findings[1:]))
 
 
-def test_a_measured_loss_is_told_in_dollars_an_hour() -> None:
+def test_a_measured_loss_is_priced_in_dollars_an_hour() -> None:
     assert hourly_loss(diagnosed(0.71), 2.5) == "71 % of $2.50 an hour: $1.77 an hour lost."
     assert "at most $1.77" in hourly_loss(diagnosed(0.71, "at-most"), 2.5)
 
@@ -38,7 +38,7 @@ def test_a_measured_loss_is_told_in_dollars_an_hour() -> None:
 @pytest.mark.parametrize(
     ("found", "price"), [(diagnosed(0.71), None), (diagnosed(None), 2.5), (replace(diagnosed(0.7), findings=()), 2.5)]
 )
-def test_nothing_is_told_without_a_price_or_a_measured_share(found: Diagnosis, price: float | None) -> None:
+def test_nothing_is_said_without_a_price_or_a_measured_share(found: Diagnosis, price: float | None) -> None:
     assert hourly_loss(found, price) == ""
 
 

@@ -17,7 +17,7 @@ from gpu_doctor.report.sections import Reported
 from gpu_doctor.trials import knobs
 from gpu_doctor.trials.compare.effect import AS_PASTED, BY_SETTINGS, Effect
 from gpu_doctor.trials.plan import Plan
-from tests.support.html_page import HOSTILE, Page
+from tests.support.html_page import Page
 from tests.support.panel_parts import shown
 from tests.support.recordings import starved
 from tests.support.trial_parts import BOTH, WORKERS, effects, plan, trials
@@ -59,7 +59,7 @@ def test_the_first_trial_of_a_treatment_is_not_verified_before_its_last() -> Non
     assert "verified" in text(FOUR, last, plan=done)
 
 
-def test_a_wide_interval_is_told_by_its_nearer_end() -> None:
+def test_a_wide_interval_is_stated_by_its_nearer_end() -> None:
     wide = replace(FOUR, speedup=3.0, low=2.3, high=4.1)
     assert text(wide) == "At least 2.30x faster with num_workers=4, verified (2.30-4.1)"
 
@@ -84,7 +84,7 @@ def test_a_result_that_a_later_trial_does_not_confirm_is_gone() -> None:
     assert text(FOUR, replace(FOUR, verdict="no-difference", speedup=1.0, low=0.9, high=1.1)) == ""
 
 
-def test_losses_that_a_treatment_knows_the_reason_of_are_told_with_a_warning() -> None:
+def test_losses_that_differ_for_a_known_reason_are_shown_with_a_warning() -> None:
     changed = replace(FOUR, loss_verdict="different", loss_drift=0.3, loss_first_step=2, verified=BY_SETTINGS)
     kept = Plan(WORKERS, 2.87, (changed,), "", verified=BY_SETTINGS)
     found = proved((changed,), kept)
@@ -111,14 +111,7 @@ def test_the_line_stands_before_the_verdict_everywhere() -> None:
 # ---- one baseline in the table --------------------------------------------------------------------------------------
 
 
-def test_hostile_settings_are_text() -> None:
-    told = text(replace(FOUR, settings={"amp": HOSTILE}))
-    assert "alert" in told
-    assert "\x1b" not in told
-    told.encode("utf-8")
-
-
-def test_a_step_of_a_climb_is_told_against_the_code_as_written_with_its_own_gain_beside() -> None:
+def test_a_step_of_a_climb_is_shown_against_the_code_as_written_with_its_own_gain_below() -> None:
     found = rows((starved(),), effects(trials()))
     first, second, third = (row.cells for row in found[1:])
     assert (first[3].text.replace("\u00a0", " "), first[3].small) == ("3.33x (2.9-3.6) ▲ faster", "")

@@ -123,12 +123,6 @@ def test_without_a_gpu_none_is_invented() -> None:
     assert "GPU" not in said.replace("gpu_doctor", "").replace("no GPU", "")
 
 
-def test_a_gpu_that_is_not_used_is_named() -> None:
-    setup = Setup(device="cpu", devices=(DeviceSetup(0, "NVIDIA T4"),))
-    said = as_text.text(Reported(diagnosed(recording(setup=setup))))
-    assert "an NVIDIA T4, but the loop does not use it" in said
-
-
 def test_hostile_text_stays_text() -> None:
     setup = dataclasses.replace(
         recording(gpu=True).setup, devices=(DeviceSetup(0, HOSTILE),), torch_version=HOSTILE, dtype=HOSTILE
@@ -184,12 +178,6 @@ def test_a_poor_recording_is_reported_without_inventing(one: Recording) -> None:
             assert "failed: KeyError: 'x'" in said
 
 
-def test_a_diagnosis_alone_is_enough() -> None:
-    diagnosis = diagnosed(recording())
-    assert "Anatomy of a step" in Page(as_text.html(Reported(diagnosis))).text
-    assert "Anatomy of a step" in as_text.text(Reported(diagnosis))
-
-
 def test_the_diagnosed_run_is_the_one_that_is_drawn() -> None:
     first, second = recording(steps=100), recording(steps=60, wait_s=0.001, workers=4)
     page = Page(as_text.html(Reported(diagnosed(first), (first, second))))
@@ -220,7 +208,7 @@ def test_lines_stand_beside_the_source_only_where_they_are_its_lines() -> None:
     )
 
 
-def test_lines_inside_workers_are_shares_of_the_fetch_and_other_cells_are_told_apart() -> None:
+def test_lines_inside_workers_are_shares_of_the_fetch_and_other_cells_are_named() -> None:
     cell, earlier = "/tmp/ipykernel_7/11.py", "/tmp/ipykernel_7/22.py"
     own = SOURCE.splitlines()
     lines = (
@@ -277,7 +265,7 @@ def test_a_risk_is_marked_with_what_will_happen_and_has_no_price() -> None:
         assert not re.search(r"memory-growth\W+0 %", said)
 
 
-def test_the_kinds_of_findings_are_told_apart() -> None:
+def test_the_kinds_of_findings_are_distinguished() -> None:
     one = recording()
     bound = Finding("launch-bound", "Launch-bound: at most 21 % to gain.", 0.21, kind="at-most")
     hint = Finding("full-precision", "It computes in float32: bf16 is worth a trial.", None, kind="hint")
@@ -288,41 +276,37 @@ def test_the_kinds_of_findings_are_told_apart() -> None:
         assert re.search(r"full-precision,? worth a trial", flat)
 
 
-def test_a_run_that_ended_is_no_risk_any_more() -> None:
-    one = recording(outcome="out-of-memory", reason="CUDA out of memory.")
-    ended = Finding("out-of-memory", "No memory.", None, risk="The same settings will fail again.", kind="hint")
-    assert "out-of-memory, ⚠ ended the run" in as_text.text(Reported(diagnosed(one, findings=(ended,)), (one,)))
-
-
 @pytest.mark.parametrize("outcome", ["failed", "refused", "out-of-memory"])
 def test_a_side_that_failed_has_no_loss_beside_another(outcome: str) -> None:
     effect = Effect({"amp": "fp16"}, outcome=outcome, reason="Why.", candidate_loss=2.3, loss_drift=0.0)
     assert rows((), (effect,))[0].cells[-1].text == "-"
 
 
-def test_the_overhead_of_a_run_without_steps_is_not_told() -> None:
+def test_the_overhead_of_a_run_without_steps_is_not_stated() -> None:
     one = Recording(Steps.of(wall_s=[]), duration_s=0.1, overhead_s=0.05)
     assert "overhead" not in as_text.text(Reported(diagnose(one), (one,)))
 
 
-def test_a_refused_trial_shows_why() -> None:
-    one = recording()
-    refused = Effect({"batch_size": 512}, outcome="refused", reason="A batch_sampler owns the batches.")
-    for said in (
-        Page(as_text.html(Reported(diagnosed(one), (one,), (refused,)))).text,
-        as_text.text(Reported(diagnosed(one), (one,), (refused,))),
-    ):
-        assert "refused: A batch_sampler owns the batches." in said
+ENDED = Finding("out-of-memory", "No memory.", None, risk="The same settings will fail again.", kind="hint")
+UNUSED = Setup(device="cpu", devices=(DeviceSetup(0, "NVIDIA T4"),))
 
 
-def test_an_early_verdict_is_called_early() -> None:
-    one = recording(steps=12)
-    assert "(early: 11 measured steps)" in " ".join(as_text.text(Reported(diagnosed(one, early=True), (one,))).split())
-
-
-def test_an_interrupted_run_says_so() -> None:
-    one = recording(outcome="interrupted")
-    assert "interrupted · " in as_text.text(Reported(diagnosed(one), (one,)))
+@pytest.mark.parametrize(
+    ("one", "changes", "said"),
+    [
+        (recording(steps=12), {"early": True}, "(early: 11 measured steps)"),
+        (recording(outcome="interrupted"), {}, "interrupted · "),
+        (recording(setup=UNUSED), {}, "an NVIDIA T4, but the loop does not use it"),
+        (
+            recording(outcome="out-of-memory", reason="CUDA out of memory."),
+            {"findings": (ENDED,)},
+            "out-of-memory, ⚠ ended the run",
+        ),
+    ],
+    ids=["an early verdict", "an interrupted run", "a GPU that is not used", "a risk of a run that ended is none"],
+)
+def test_what_is_particular_to_a_run_is_said(one: Recording, changes: dict[str, Any], said: str) -> None:
+    assert said in " ".join(as_text.text(Reported(diagnosed(one, **changes), (one,))).split())
 
 
 def test_the_first_thing_to_try_is_written_out_once() -> None:

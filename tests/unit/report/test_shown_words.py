@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 
 from gpu_doctor import formatting
+from gpu_doctor.diagnosis.rules.rule import Prescription, Safety
 from gpu_doctor.diagnosis.vitals.measure import measure
-from gpu_doctor.diagnosis.words import machine_facts
+from gpu_doctor.diagnosis.words import NO_FORECAST, machine_facts, predicted_words
 from gpu_doctor.recording import Recording
 from gpu_doctor.report import as_text
 from gpu_doctor.report.fix import MOST_LINES, fix_shown
-from gpu_doctor.report.panel_parts import MOST_NOTES, footer
+from gpu_doctor.report.panel_parts import MOST_NOTES, footer, prescription
 from gpu_doctor.report.plots import plots
 from gpu_doctor.report.runs import rows
 from gpu_doctor.report.sections import Reported
@@ -38,6 +39,16 @@ def test_one_more_is_no_plural() -> None:
     assert footer(shown(starved(), notes=notes)).notes[-1] == "The recording has 1 more note."
     changed = fix("a\n", "\n".join(map(str, range(MOST_LINES - 4))))  # and two heads, a place, two lines removed
     assert fix_shown(changed, {}).lines[-1] == ("place", "and 1 more line")
+
+
+def test_how_sure_a_prediction_is_is_said_alike_everywhere() -> None:
+    """A range and no bound where it was foretold; to be tried where nothing tells; nothing of what is done by hand."""
+    for cure, words in (
+        (Prescription("bf16", Safety.CHANGES_TRAINING, {"amp": "bf16"}), NO_FORECAST),
+        (Prescription("Workers", Safety.SAFE, {"num_workers": 4}, "", 2.9, 2.6, 3.1), "predicted 2.9x (2.6-3.1)"),
+        (Prescription("Look", Safety.BY_HAND), ""),
+    ):
+        assert predicted_words(cure) == prescription(cure).predicted == words
 
 
 def test_a_diff_has_no_empty_line_behind_the_last_line_break() -> None:

@@ -146,13 +146,6 @@ def test_a_trials_row_unfolds_its_losses_its_notes_and_its_code() -> None:
     assert len(table["rows"]) == len(table["details"])
 
 
-def test_the_pictures_are_drawn_once() -> None:
-    given = treated()
-    first, again = (drawn(given)["table"]["details"][1]["losses"] for _ in range(2))
-    assert first == again
-    assert drawn(treated())["table"]["details"][1]["losses"] == first
-
-
 def test_the_device_column_is_read_from_the_trial() -> None:
     for gpu, name, said in ((True, "GPU", "24 %"), (False, "CPU", "40 %")):
         table = drawn(treated(gpu))["table"]
@@ -185,7 +178,7 @@ def test_notes_of_both_sides_are_said_once() -> None:
 # ---- the treatment --------------------------------------------------------------------------------------------------
 
 
-def test_the_waterfall_adds_up_and_names_what_was_not_kept() -> None:
+def test_the_waterfall_adds_up_and_names_what_was_dropped() -> None:
     found = drawn(treated())["plan"]
     assert [one["label"] for one in found["steps"]] == ["as written", "+ num_workers=4", "+ amp=bf16"]
     assert found["steps"][1]["gain"] == "x3.33 (2.9-3.6)"
@@ -211,7 +204,7 @@ def test_a_step_that_lost_shrinks_the_bar_and_all_together_is_no_further_step() 
     assert steps[3].gain == "verified (1.70-1.90)"
 
 
-def test_a_loss_that_breaks_is_why_a_fast_setting_was_not_kept() -> None:
+def test_a_loss_that_breaks_is_why_a_fast_setting_was_dropped() -> None:
     fast = Effect({"amp": "fp16"}, {}, 2.0, 1.9, 2.1, "faster", loss_drift=float("inf"))
     [one] = plan_shown(plan((fast,), waterfall=(), settings={})).dropped
     assert one.why.startswith("2.00x (1.9-2.1) faster, but") and "NaN" in one.why
@@ -237,7 +230,7 @@ def test_a_row_says_the_verdict_or_the_bound(speedup: float, low: float, high: f
     assert row.cells[3].text.replace("\u00a0", " ").endswith(f") {shown}")
 
 
-def test_a_treatment_that_kept_nothing_says_so() -> None:
+def test_a_treatment_without_a_gain_says_so() -> None:
     effect = Effect(WORKERS, {}, 1.0, 0.98, 1.02, "no-difference")
     kept_nothing = Plan({}, 1.0, (effect,), "")
     found = drawn(treated(plan=kept_nothing))["plan"]
@@ -251,7 +244,7 @@ def test_a_treatment_that_kept_nothing_says_so() -> None:
 # ---- the static result ----------------------------------------------------------------------------------------------
 
 
-def test_the_static_result_tells_the_same() -> None:
+def test_the_static_result_shows_the_same() -> None:
     given = treated()
     assert given.diagnosis is not None
     html = report.html(Reported(given.diagnosis, given.recordings, given.effects, trials=given.trials, plan=given.plan))
@@ -273,12 +266,8 @@ def test_the_static_result_tells_the_same() -> None:
     )
     assert "Treatment: 4.13x faster" in text and "████" in text and WROTE in text
     assert "+                    batch_size=128, shuffle=True, num_workers=4)  # mine" in text
-
-
-def test_a_static_result_without_trials_is_as_before() -> None:
-    recording = side()
-    assert "Treatment" not in report.html(Reported(diagnose(recording), (recording,)))
-    assert "Trials" not in report.html(Reported(diagnose(recording), (recording,)))
+    without = report.html(Reported(given.diagnosis, given.recordings))
+    assert "Treatment" not in without and "Trials" not in without
 
 
 def test_hostile_text_is_escaped_in_the_static_result() -> None:
@@ -348,7 +337,7 @@ def test_a_fix_is_shown_as_lines_and_copied_to_the_letter() -> None:
     )
 
 
-def test_a_fix_that_fails_is_one_sentence_and_few_are_kept() -> None:
+def test_a_fix_that_fails_is_one_sentence_and_few_are_stored() -> None:
     details = Details(Asked(ValueError("no place for it")).fix)
     details.fix({"num_workers": 2})
     assert details.fixes["num_workers=2"].error.endswith("into your cells: no place for it")
@@ -360,29 +349,21 @@ def test_a_fix_that_fails_is_one_sentence_and_few_are_kept() -> None:
     assert details.fixes["num_workers=4, amp=bf16"].settings == BOTH
 
 
-def test_before_the_click_it_is_said_what_cannot_come_back() -> None:
+def test_before_the_click_it_is_said_what_cannot_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Iterators refuse, the copy has its size, large data is listed, trackers get nothing; in a sentence each."""
     namespace = {"it": (number for number in range(3)), "values": np.zeros(1000)}
     refused, kept = details.sentences(Case("next(it)", namespace))
     assert kept.text.startswith("A trial restores model, optimizer") and "copy of 8 KiB" in kept.text
     assert refused.tone == "bad" and "`it`" in refused.text
     assert len(details.sentences(Case("1", namespace))) == 1, "what the cell does not reach stays as it is"
-    assert len(details.sentences(Case("1", {"values": np.zeros(10)}))) == 1
-
-
-def test_before_the_click_large_data_is_said_to_be_read_only(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gpu_doctor.trials.snapshot.tensors.BIG_DATA_BYTES", 1000)
-    said = details.sentences(Case("1", {"train": TensorDataset(torch.zeros(512))}))
+    listed = details.sentences(Case("1", {"train": TensorDataset(torch.zeros(512))}))[1]
     named = "Large data is not copied: train (a tensor of 2 KiB); "
-    assert said[1] == Notice(f"{named}changes to it are listed, not undone.", "")
-
-
-def test_before_the_click_an_open_run_of_a_tracker_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Run:
-        disabled = False
-
-    monkeypatch.setitem(sys.modules, "wandb", types.SimpleNamespace(run=Run()))
-    _, said = details.sentences(Case("1", {}))
-    assert said.tone == "" and said.text.startswith("A trial reports nothing to wandb.run (Run)")
+    assert listed == Notice(f"{named}changes to it are listed, not undone.", "")
+    run = types.SimpleNamespace(disabled=False)
+    monkeypatch.setitem(sys.modules, "wandb", types.SimpleNamespace(run=run))
+    _, muted = details.sentences(Case("1", {}))
+    assert muted.tone == "" and muted.text.startswith("A trial reports nothing to wandb.run (")
 
 
 def test_before_the_click_a_refusal_and_what_is_done_again_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -427,7 +408,7 @@ def test_unfolding_is_served_at_once_and_while_a_trial_waits() -> None:
     assert visit.details.before == () and len(drawn_again) == 2
 
 
-def test_what_a_trial_touches_is_looked_for_between_cells(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_trial_touches_is_read_between_cells(monkeypatch: pytest.MonkeyPatch) -> None:
     posted: list[Any] = []
     loop = types.SimpleNamespace(add_callback=posted.append)
     shell = types.SimpleNamespace(kernel=types.SimpleNamespace(io_loop=loop))

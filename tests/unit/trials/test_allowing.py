@@ -75,7 +75,7 @@ def test_every_way_to_start_a_trial_is_refused_with_the_call_and_the_cure(start:
     assert case.recordings == case.trials == []
 
 
-def test_what_is_allowed_is_done_and_told_before(tmp_path: Path) -> None:
+def test_what_is_allowed_is_done_and_named_before(tmp_path: Path) -> None:
     mark = tmp_path / "mark"
     cell = f"import os; os.system('echo . >> {mark}')\n{LOOP}"
     case, effect = trial(cell, space(), allow=("processes",))
@@ -142,37 +142,29 @@ def test_workers_are_let_through_and_what_they_start_is_not() -> None:
 
 
 @pytest.mark.parametrize(
-    "start",
+    ("kind", "start"),
     [
-        lambda: os.system("true"),
-        lambda: os.popen("true"),
-        lambda: subprocess.Popen(["true"]),
-        lambda: os.spawnlp(os.P_WAIT, "true", "true"),
-        lambda: multiprocessing.get_context("fork").Process(target=print).start(),
-        lambda: multiprocessing.get_context("spawn").Pool(1),
-    ],
-)
-def test_each_way_to_start_a_process_ends_a_side(start: Any) -> None:
-    with ReachGuard(()) as guard, pytest.raises(BaseException, match="refused"):
-        start()
-    assert guard.reached is not None and guard.reached[0] == "processes"
-    assert active() == ()
-
-
-@pytest.mark.parametrize(
-    "send",
-    [
-        lambda: socket.create_connection(("192.0.2.1", 9), timeout=0.01),
-        lambda: socket.getaddrinfo("example.invalid", 80),
-        lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b"x", ("192.0.2.1", 9)),
-        lambda: socket.create_connection(("127.0.0.1", 9)),
+        ("processes", lambda: os.system("true")),
+        ("processes", lambda: os.popen("true")),
+        ("processes", lambda: subprocess.Popen(["true"])),
+        ("processes", lambda: os.spawnlp(os.P_WAIT, "true", "true")),
+        ("processes", lambda: multiprocessing.get_context("fork").Process(target=print).start()),
+        ("processes", lambda: multiprocessing.get_context("spawn").Pool(1)),
+        ("network", lambda: socket.create_connection(("192.0.2.1", 9), timeout=0.01)),
+        ("network", lambda: socket.getaddrinfo("example.invalid", 80)),
+        ("network", lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b"x", ("192.0.2.1", 9))),
+        ("network", lambda: socket.create_connection(("127.0.0.1", 9))),
     ],
 )
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # a socket that nobody came to close
-def test_each_way_to_the_network_ends_a_side(send: Any) -> None:
-    with ReachGuard(("processes",)) as guard, pytest.raises(BaseException, match="refused"):
-        send()
-    assert guard.reached is not None and guard.reached[0] == "network" and "in line" in guard.reached[1]
+def test_each_way_to_start_a_process_or_to_the_network_ends_a_side(kind: str, start: Any) -> None:
+    with (
+        ReachGuard(("processes",) if kind == "network" else ()) as guard,
+        pytest.raises(BaseException, match="refused"),
+    ):
+        start()
+    assert guard.reached is not None and guard.reached[0] == kind and active() == ()
+    assert kind == "processes" or "in line" in guard.reached[1]
 
 
 def test_what_is_nobody_elses_business_passes() -> None:

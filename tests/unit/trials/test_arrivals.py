@@ -22,7 +22,7 @@ def name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return "gd_arriving"
 
 
-def test_each_who_waits_is_told_once_after_the_modules_own_code(name: str) -> None:
+def test_each_waiting_function_is_called_once_after_the_modules_own_code(name: str) -> None:
     """A trial has two of them, one for files and one for trackers."""
     found, heard = list(sys.meta_path), list[tuple[str, int]]()
     with Patches() as patches:

@@ -38,7 +38,7 @@ def said_of(source: str, space: dict[str, object]) -> Beforehand:
         ),
     ],
 )
-def test_what_an_earlier_cell_made_is_told_of(
+def test_what_an_earlier_cell_made_is_named(
     earlier: str, cell: str, says: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)

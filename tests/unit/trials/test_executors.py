@@ -8,6 +8,8 @@ import random
 import sqlite3
 import sys
 import threading
+from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -234,7 +236,7 @@ def test_the_next_combination_of_a_process_begins_from_the_same_state() -> None:
     pairs.cleanup()
 
 
-def test_torch_computes_there_on_as_many_threads_as_here_and_no_more_than_were_asked_for() -> None:
+def test_torch_computes_there_on_as_many_threads_as_here_and_no_more_than_were_requested() -> None:
     """Ray gives a process as many as the first task that it ran asked for cores, whatever the next one asks for."""
     case, before = gpu_doctor.case(LOOP, namespace()), torch.get_num_threads()
     try:
@@ -299,7 +301,7 @@ MACHINES = [{"CPU": 12.0, "GPU": 2.0, "a100": 1.0}]
         (True, {"resources": {"a100": 1}}, {"CPU": 5, "GPU": 1, "a100": 1}),
     ],
 )
-def test_a_trial_asks_for_its_loops_and_its_workers_cores_and_for_the_gpus_that_it_trains_on(
+def test_a_trial_requests_cores_for_its_loop_and_workers_and_the_gpus_that_it_trains_on(
     gpu: bool, given: dict[str, Any], wanted: dict[str, float]
 ) -> None:
     assert asked_of(on_gpu() if gpu else Loop(), MACHINES, **given) == wanted
@@ -315,13 +317,13 @@ def test_a_trial_asks_for_its_loops_and_its_workers_cores_and_for_the_gpus_that_
         ({"num_workers": 64}, Loop(), 12),  # more than any machine has would wait for ever
     ],
 )
-def test_the_more_costly_side_tells_the_cores_and_the_largest_machine_the_most(
+def test_cores_are_those_of_the_more_costly_side_and_at_most_those_of_the_largest_machine(
     settings: dict[str, Any], loop: Loop, cpus: float
 ) -> None:
     assert asked_of(loop, MACHINES, settings) == {"CPU": cpus}
 
 
-def test_the_largest_machine_is_one_that_has_the_rest_of_what_is_asked_for() -> None:
+def test_the_largest_machine_has_the_rest_of_the_request() -> None:
     machines = [{"CPU": 64.0}, {"CPU": 8.0, "GPU": 2.0}]
     assert asked_of(on_gpu(), machines, {"num_workers": 20}) == {"CPU": 8, "GPU": 1}
     assert asked_of(Loop(), machines, {"num_workers": 20}) == {"CPU": 24}
@@ -332,48 +334,40 @@ def test_a_gpu_that_no_machine_has_is_refused() -> None:
         asked_of(on_gpu(), [{"CPU": 8.0}])
 
 
+def ray_of(init: Callable[..., None], shutdown: Callable[[], None] = lambda: None) -> SimpleNamespace:
+    """A stand-in for the package, which has not been started."""
+    return SimpleNamespace(init=init, is_initialized=lambda: False, shutdown=shutdown)
+
+
 def test_other_versions_of_the_cluster_are_named_in_a_sentence() -> None:
     said = (
         "Version mismatch: The cluster was started with:\n    Ray: 2.50.0\n    Python: 3.10.1\nThis process on node "
         "10.0.0.1 was started with:\n    Ray: 2.60.0\n    Python: 3.11.7\n"
     )
 
-    class Ray:
-        def init(self, **given: Any) -> None:
-            raise RuntimeError(said)
-
-        def is_initialized(self) -> bool:
-            return False
-
-        def shutdown(self) -> None: ...
+    def init(**given: Any) -> None:
+        raise RuntimeError(said)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(sys.modules, "ray", Ray())  # type: ignore[arg-type]
+        patch.setitem(sys.modules, "ray", ray_of(init))  # type: ignore[arg-type]
         with pytest.raises(Unreachable) as refused, RayExecutor("auto").connected(lambda: False):
             pass
-    told = str(refused.value)
-    assert "Ray 2.50.0 and Python 3.10.1" in told and "Ray 2.60.0 and Python 3.11.7" in told and "\n" not in told
+    reason = str(refused.value)
+    assert "Ray 2.50.0 and Python 3.10.1" in reason and "Ray 2.60.0 and Python 3.11.7" in reason and "\n" not in reason
 
 
 def test_a_stop_interrupts_rays_start() -> None:
-    asked: list[str] = []
+    calls: list[str] = []
 
-    class Ray:
-        def init(self, **given: Any) -> None:
-            asked.append("started")
-            threading.Event().wait(60)
-
-        def is_initialized(self) -> bool:
-            return False
-
-        def shutdown(self) -> None:
-            asked.append("shut down")
+    def init(**given: Any) -> None:
+        calls.append("started")
+        threading.Event().wait(60)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(sys.modules, "ray", Ray())  # type: ignore[arg-type]
-        with pytest.raises(KeyboardInterrupt), RayExecutor().connected(lambda: bool(asked)):
+        patch.setitem(sys.modules, "ray", ray_of(init, lambda: calls.append("shut down")))  # type: ignore[arg-type]
+        with pytest.raises(KeyboardInterrupt), RayExecutor().connected(lambda: bool(calls)):
             pass
-    assert asked == ["started", "shut down"]
+    assert calls == ["started", "shut down"]
 
 
 def test_rays_client_is_refused() -> None:
@@ -389,7 +383,7 @@ def test_without_ray_tune_one_sentence_says_what_to_install(missing: str, monkey
         gpu_doctor.case("x = 1").sweep({"num_workers": [0]})
 
 
-def test_there_the_baseline_tells_what_can_be_turned(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_there_the_baseline_shows_what_can_be_turned(monkeypatch: pytest.MonkeyPatch) -> None:
     case = gpu_doctor.case(LOOP, namespace())
     case.run(steps=5)
     sent = packed(case)

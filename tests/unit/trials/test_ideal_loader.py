@@ -85,14 +85,6 @@ def test_workers_end_with_the_fetching_and_the_loader_keeps_its_settings() -> No
     assert {name: id(value) for name, value in vars(loader).items()} == before
 
 
-def test_a_loader_that_is_built_anew_each_epoch_fetches_once() -> None:
-    data = Counted()
-    with turned(DataLoader(data, batch_size=4)):
-        for _ in range(3):
-            assert len(list(DataLoader(data, batch_size=4))) == 100
-    assert data.fetched == 4 * BATCHES
-
-
 def test_two_loaders_that_look_alike_keep_their_own_batches() -> None:
     datas = Counted(), Counted()
     first, second = (DataLoader(one, batch_size=4) for one in datas)
@@ -209,11 +201,12 @@ class Wrapped(DataLoader[Any]):
         yield from super()._get_iterator()
 
 
-def test_a_loader_with_iterators_of_its_own_is_replayed_too() -> None:
+@pytest.mark.parametrize("make", [DataLoader, Wrapped])
+def test_a_loader_that_is_built_anew_each_epoch_fetches_once_whatever_its_iterators_are(make: Any) -> None:
     data = Counted()
-    loader = Wrapped(data, batch_size=4)
-    with turned(loader):
-        assert len(list(loader)) == 100
+    with turned(make(data, batch_size=4)):
+        for _ in range(3):
+            assert len(list(make(data, batch_size=4))) == 100
     assert data.fetched == 4 * BATCHES
 
 
@@ -265,6 +258,6 @@ def test_what_is_not_the_input_reaches_nothing_of_the_ceiling() -> None:
     assert reached(replace(trial(1.8, num_workers=4), baseline_settings={"amp": "bf16"}), IDEAL) is None
 
 
-def test_no_share_above_the_ceiling_is_told() -> None:
+def test_no_share_above_the_ceiling_is_stated() -> None:
     assert "100 %" in str(reached(trial(2.2, 1.3, num_workers=4), IDEAL))
     assert "%" in str(reached(trial(2.2, 1.0001, num_workers=4), replace(IDEAL, low=1.999, high=2.001)))

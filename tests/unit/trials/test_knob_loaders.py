@@ -29,14 +29,6 @@ def items(loader: DataLoader[Any]) -> list[int]:
     return [int(x) for (batch,) in loader for x in batch]
 
 
-def test_one_worker_delivers_each_item_of_a_stream_once() -> None:
-    stream = DataLoader(Stream(), batch_size=2)
-    setup = Setup(loaders=(loaders.describe(stream, role="training"),))
-    with knobs.turned({"num_workers": 1}, TrialScope({**locals()}, setup)):
-        assert stream.num_workers == 1 and [int(x) for batch in stream for x in batch] == list(range(10))
-    assert stream.num_workers == 0
-
-
 def test_turned_delivers_the_same_items_from_two_workers_and_is_put_back() -> None:
     before, kept = make(shuffle=True, generator=torch.Generator().manual_seed(1)), make()
     setup = Setup(loaders=(loaders.describe(before, role="training"), loaders.describe(kept, role="evaluation")))

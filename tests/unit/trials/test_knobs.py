@@ -180,7 +180,7 @@ def test_a_value_that_cannot_be_honoured_is_refused_with_the_reason(
     ("name", "value", "module"),
     [("amp", "fp16", "amp.knob"), ("tf32", True, "tf32"), ("cudnn_benchmark", True, "cudnn_benchmark")],
 )
-def test_with_no_run_yet_the_machine_itself_is_asked_for_a_card(
+def test_with_no_run_yet_the_machine_itself_is_searched_for_a_card(
     name: str, value: Any, module: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(f"gpu_doctor.trials.knobs.{module}.cuda_available", lambda: False)
@@ -329,7 +329,7 @@ def test_it_is_turned_for_a_run_and_put_back_however_the_run_ends(
         ({"cudnn_benchmark": True}, RESNET, lambda: setattr(torch.backends.cudnn, "benchmark", True), False),
     ],
 )
-def test_code_that_sets_another_value_itself_is_told(
+def test_code_that_sets_another_value_itself_is_noted(
     settings: Settings, setup: Setup, sets: Callable[[], object], noted: bool
 ) -> None:
     before, scope = (torch.get_num_threads(), switches(), torch.backends.cudnn.benchmark), TrialScope({}, setup)
@@ -352,13 +352,6 @@ def test_several_at_once_deliver_the_same_items_and_leave_no_worker() -> None:
             first = iterator
         workers = iterator._workers
     assert vars(made) == was and not any(worker.is_alive() for worker in workers)
-
-
-def test_a_loader_that_is_made_inside_is_turned_too() -> None:
-    with knobs.turned({"pin_memory": True}, TrialScope({}, but(PLAIN, device="cuda:0"))):
-        inside = loader()
-        assert inside.pin_memory is True
-    assert inside.pin_memory is False
 
 
 # ---- a trial of it ---------------------------------------------------------------------------------------------------

@@ -58,18 +58,14 @@ def test_the_largest_and_the_best_for_samples_a_second_are_both_said() -> None:
     assert json.loads(json.dumps(found.to_dict()))["best_batch_size"] == 256
 
 
-def test_of_equally_fast_sizes_the_smallest_is_best() -> None:
+def test_of_equally_fast_sizes_the_smallest_is_best_and_where_larger_is_faster_the_largest() -> None:
     case = SimulatedCase(Card(4.0, 100.0), 256, step_ms=lambda batch: 0.1 * batch)
     found = largest_batch(case, memory=case.card)
     assert found.best_batch_size == 256
     assert found.batch_size is not None and found.batch_size > 256
-
-
-def test_where_larger_is_faster_the_largest_is_the_best_too() -> None:
     case = SimulatedCase(Card(4.0, 100.0))
     found = largest_batch(case, memory=case.card)
-    assert found.best_batch_size == found.batch_size
-    assert str(found).count(str(found.batch_size)) == 2
+    assert found.best_batch_size == found.batch_size and str(found).count(str(found.batch_size)) == 2
 
 
 def test_what_is_not_known_is_said_so() -> None:
@@ -234,36 +230,19 @@ def test_no_answer_is_invented_where_there_is_no_gpu_no_loader_or_no_run() -> No
     assert "batch sampler" in largest_batch(case).reason
 
 
-def test_the_fixed_part_and_the_slope_of_two_sizes() -> None:
+def test_the_fixed_part_and_the_slope_are_those_of_the_two_largest_sizes() -> None:
     fit = memory_fit([(32, 10e9), (64, 16e9)])
-    assert fit is not None
-    assert (fit.fixed_bytes, fit.per_sample_bytes) == (4e9, 187_500_000.0)
-    assert fit.peak_bytes(96) == 22e9
-    assert fit.most_samples(22e9) == 96
-    assert fit.most_samples(21.9e9) == 95
-    assert fit.most_samples(1e9) == 0
+    assert fit == memory_fit([(1, 9e9), (32, 10e9), (64, 16e9)]) == MemoryFit(4e9, 187_500_000.0)
+    assert fit is not None and fit.peak_bytes(96) == 22e9
+    assert [fit.most_samples(size) for size in (22e9, 21.9e9, 1e9)] == [96, 95, 0]
+    assert memory_fit([(10, 1e9), (20, 4e9)]) == MemoryFit(0.0, 3e8), "no negative fixed part"
 
 
-def test_of_more_sizes_the_two_largest_count() -> None:
-    assert memory_fit([(1, 9e9), (32, 10e9), (64, 16e9)]) == memory_fit([(32, 10e9), (64, 16e9)])
-
-
-NO_FIT: list[list[tuple[float, float]]] = [
-    [],
-    [(32, 1e9)],
-    [(32, 1e9), (32, 2e9)],
-    [(32, 2e9), (64, 2e9)],
-    [(0, 1e9), (8, 2e9)],
-]
-
-
-@pytest.mark.parametrize("points", NO_FIT)
+@pytest.mark.parametrize(
+    "points", [[], [(32, 1e9)], [(32, 1e9), (32, 2e9)], [(32, 2e9), (64, 2e9)], [(0, 1e9), (8, 2e9)]]
+)
 def test_what_cannot_be_fitted_is_none(points: list[tuple[float, float]]) -> None:
     assert memory_fit(points) is None
-
-
-def test_a_line_below_zero_has_no_negative_fixed_part() -> None:
-    assert memory_fit([(10, 1e9), (20, 4e9)]) == MemoryFit(0.0, 3e8)
 
 
 def test_the_fit_of_two_runs_is_what_the_forecast_says_and_a_cpu_has_none() -> None:

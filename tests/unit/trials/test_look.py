@@ -201,7 +201,7 @@ for inputs in torch.utils.data.DataLoader(torch.rand(2560, 256), batch_size=256)
 
 
 @pytest.mark.parametrize("then", ["", "other.stop()"])
-def test_a_cell_with_a_profiler_of_its_own_is_not_looked_at(then: str) -> None:
+def test_a_cell_with_a_profiler_of_its_own_is_refused(then: str) -> None:
     lines = f"    number = number + 1\n    if number == 5:\n        other.start()\n        {then}\n"
     case = gpu_doctor.case(CELL + lines, {"number": 0, "other": torch.profiler.profile()})
     with pytest.raises(NoLook, match="profiler"):

@@ -48,14 +48,14 @@ def test_the_device_is_named() -> None:
     assert Effect({"num_workers": 2}, outcome="refused").device == ""
 
 
-def test_what_was_measured_here_is_told_without_the_machine() -> None:
+def test_what_was_measured_here_is_shown_without_the_machine() -> None:
     given = {"host": here(), "cpu": EPYC}
     effect = faster(given, given)
     assert effect.verdict == "faster" and not effect.elsewhere
     assert "EPYC" not in str(effect) and effect.notes == ()
 
 
-def test_what_was_measured_elsewhere_says_so_wherever_it_is_told() -> None:
+def test_what_was_measured_elsewhere_says_so_wherever_it_is_shown() -> None:
     given = {"host": "node-7", "devices": H100, "device": "cuda:0"}
     effect = faster(given, given, gpu=True)
     where = "NVIDIA H100 (cuda:0) on node-7"
@@ -141,7 +141,7 @@ def test_a_recording_keeps_where_it_was_made(tmp_path: Path) -> None:
     assert (kept.setup.host, kept.setup.cpu, kept.setup.machine) == (here(), cpu_name(), made.setup.machine)
 
 
-def test_the_processors_name_is_read_as_linux_tells_it(tmp_path: Path) -> None:
+def test_the_processors_name_is_read_from_linux(tmp_path: Path) -> None:
     told = tmp_path / "cpuinfo"
     told.write_text("processor\t: 0\nmodel name\t: AMD EPYC 7B13\nprocessor\t: 1\nmodel name\t: other\n")
     assert cpu_name.__wrapped__(told) == "AMD EPYC 7B13"

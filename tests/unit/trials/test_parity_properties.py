@@ -60,7 +60,7 @@ def test_the_first_step_that_differs_is_named(values: list[float], data: st.Data
 
 @CHECK
 @given(VALUES, st.data(), st.sampled_from([np.nan, np.inf, -np.inf]))
-def test_a_loss_that_breaks_on_one_side_alone_is_told_with_its_step(
+def test_a_loss_that_breaks_on_one_side_alone_is_named_with_its_step(
     values: list[float], data: st.DataObject, broken: float
 ) -> None:
     at = data.draw(st.integers(0, len(values) - 1))

@@ -56,7 +56,7 @@ def test_a_process_group_counts_from_two_on(monkeypatch: pytest.MonkeyPatch) -> 
     assert said.startswith(SAID)
 
 
-def test_horovod_is_asked_where_it_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_horovods_size_is_read_where_it_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     def not_begun() -> int:
         raise ValueError("Horovod has not been initialized; use hvd.init().")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import builtins
-import functools
 import glob
 import io
 import multiprocessing
@@ -293,14 +292,6 @@ def test_caches_are_known_by_their_place(folder: Path, monkeypatch: pytest.Monke
     assert Path("triton/kernel").exists() and not Path("mine").exists()
     monkeypatch.setenv("XDG_CACHE_HOME", str(folder.parent))
     assert str(folder.parent) + os.sep not in caches.caches("/tmp", folder)
-
-
-def test_functions_by_other_names_and_in_partials(untouched: Path) -> None:
-    names = {"remove": os.remove, "write": functools.partial(open, mode="w")}
-    with Redirection(names):
-        exec("write('x').close(); remove('old.txt')", names)
-        assert os.listdir() == ["runs", "x"]  # noqa: PTH208
-    assert names["remove"] is os.remove
 
 
 def test_a_module_that_is_loaded_meanwhile_keeps_no_stand_in(untouched: Path, monkeypatch: pytest.MonkeyPatch) -> None:

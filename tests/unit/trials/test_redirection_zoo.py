@@ -6,6 +6,7 @@ Each writer is run in a folder that `prepared` has filled.
 from __future__ import annotations
 
 import csv
+import functools
 import gzip
 import io
 import json
@@ -135,6 +136,7 @@ def os_() -> None:
     os.makedirs("deep/er")  # noqa: PTH103
     os.close(os.open("raw", os.O_WRONLY | os.O_CREAT))
     remove_by_name("best.pt")  # noqa: PTH107
+    open_to_write("partial").close()
     rename_by_name("log.csv", "best.pt")  # noqa: PTH104
     folder = os.open("runs", os.O_RDONLY)
     os.remove("1/x.txt", dir_fd=folder)
@@ -297,6 +299,7 @@ def guests() -> None:
         plt.savefig("plot.png")
 
 
+open_to_write = functools.partial(open, mode="w")
 STAMPED = frozenset(("archives", "databases", "guests", "numbers", "torch_"))
 """They write the time of day, or what a library numbers."""
 

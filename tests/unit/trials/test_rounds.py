@@ -17,7 +17,7 @@ for inputs in torch.utils.data.DataLoader(torch.rand(640, 8), batch_size=16):
 """
 
 
-def test_from_the_second_pair_on_the_figure_so_far_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_from_the_second_pair_on_the_figure_so_far_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     case, told = gpu_doctor.case(LOOP), list[str]()
     monkeypatch.setattr("gpu_doctor.trials.rounds.goes_on", lambda effect, made: True)
     monkeypatch.setattr(case, "say", told.append)

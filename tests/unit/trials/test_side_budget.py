@@ -91,7 +91,7 @@ def test_a_side_lasts_for_rounds_of_all_its_workers_after_their_warm_up() -> Non
     assert many.steps == 1 + 8 + WAVES * 8
 
 
-def test_what_a_side_is_at_is_told_while_it_lasts() -> None:
+def test_the_stage_of_a_side_is_named_while_it_lasts() -> None:
     side = Side(seconds=5.0)
     assert side.budget.stage() == "setting up, 0 s so far"
     side.passes(12.0)
@@ -113,7 +113,7 @@ def test_patience_is_counted_from_the_last_step() -> None:
     assert side.budget.patience_s() <= 0.0
 
 
-def test_a_case_tells_the_stage_of_its_trial() -> None:
+def test_a_case_reports_the_stage_of_its_trial() -> None:
     told: list[str] = []
     cell = "told.append(case.progress)"
     space: dict[str, Any] = {"told": told}

@@ -35,7 +35,7 @@ def test_batches_that_could_not_be_read_have_no_ratio() -> None:
     assert compare(run(samples=0.0), run()).batch_ratio is None
 
 
-def test_of_a_candidate_that_came_to_nothing_no_loss_is_told_but_the_last() -> None:
+def test_of_a_candidate_that_came_to_nothing_no_loss_is_compared() -> None:
     sides = [dataclasses.replace(run(), losses=curve()) for _ in "ab"]
     whole, failed = compare(*sides), compare(sides[0], dataclasses.replace(sides[1], outcome="failed"))
     told = {one.name for one in dataclasses.fields(Effect) if one.name.startswith("loss_")}

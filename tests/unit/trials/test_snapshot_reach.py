@@ -264,7 +264,7 @@ def test_what_watches_and_shows_is_left_alone() -> None:
     assert not walk.kept["instance"] and not walk.kept["tensor"]
 
 
-def test_what_a_run_trained_with_is_not_kept_alive() -> None:
+def test_what_a_run_trained_with_is_freed_with_its_names() -> None:
     space: dict[str, Any] = {"__name__": "__main__"}
     case = gpu_doctor.case(f"{PARTS}\nmodel.circle = [model]\ntrain()", space)
     case.run()

@@ -37,7 +37,7 @@ def test_a_stretch_that_was_all_stock_has_a_pace_that_can_be_compared() -> None:
     assert found.speedup is not None and found.speedup < 1.0
 
 
-def test_of_two_loaders_the_batches_of_each_are_told_apart() -> None:
+def test_the_batches_of_two_loaders_are_counted_apart() -> None:
     both = fed(falling(16, 24))
     both.steps.batches[:] = 2.0
     (fetch,) = both.fetches

@@ -68,7 +68,7 @@ def test_a_device_without_a_clock_of_its_own_is_timed_by_the_waits(steps: int, q
 
 
 @pytest.mark.parametrize("kernel", [0.4, 0.65, 1.4])
-def test_a_device_that_works_faster_or_slower_is_told_so(kernel: float) -> None:
+def test_a_device_that_works_faster_or_slower_is_found_so(kernel: float) -> None:
     before = dataclasses.replace(COPIES, copy_blocks=False)
     after = dataclasses.replace(before, kernel=kernel)
     found = tried(before, after)
@@ -206,7 +206,7 @@ def test_rows_that_stand_for_several_steps_are_timed_by_the_device_too() -> None
     assert measure(recording).step_wall_s == pytest.approx(step_s(device), rel=0.05)
 
 
-def test_where_the_device_keeps_up_the_hosts_clock_tells() -> None:
+def test_where_the_device_keeps_up_the_hosts_clock_counts() -> None:
     _, recording = Loop(wait=15.0, kernel=0.5, steps=100).play()
     assert measure(recording).host_ahead == 1.0
     assert paced_s(recording, recording.steps) is recording.steps.wall_s

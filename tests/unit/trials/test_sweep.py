@@ -16,15 +16,8 @@ from gpu_doctor.trials.searches import combinations
 
 
 def effect(workers: int, speedup: float, low: float, high: float, verdict: str = "faster") -> Effect:
-    return Effect(
-        {"num_workers": workers, "batch_size": 64},
-        {},
-        speedup,
-        low,
-        high,
-        verdict,
-        candidate_samples_per_s=100 * speedup,
-    )
+    settings = {"num_workers": workers, "batch_size": 64}
+    return Effect(settings, {}, speedup, low, high, verdict, candidate_samples_per_s=100 * speedup)
 
 
 def test_the_table_says_what_is_best_what_ties_and_what_changes_the_training() -> None:

@@ -15,7 +15,7 @@ import gpu_doctor
 from gpu_doctor.capture import patching
 from gpu_doctor.trials.side_effects.inert import NOTHING
 from gpu_doctor.trials.side_effects.tracker_table import TRACKERS, Tracker
-from gpu_doctor.trials.side_effects.trackers import open_runs, reporter_of, unlogged
+from gpu_doctor.trials.side_effects.trackers import open_runs, unlogged
 
 LOOP = """
 import torch
@@ -198,53 +198,6 @@ def test_a_tracker_that_another_thread_loads_while_a_side_ends_is_not_left_silen
     trackio: Any = sys.modules.pop("trackio")
     trackio.log({})
     assert trackio.sent == ["log"]
-
-
-class Held:
-    """A writer of a tracker's, and one of the user's that derives from it."""
-
-    class Writer:
-        def __init__(self, log_dir: str) -> None:
-            raise AssertionError("it would write")
-
-        def add_scalar(self, value: float) -> None:
-            raise AssertionError("it would write")
-
-        def get_logdir(self) -> str:
-            return self.log_dir  # type: ignore[attr-defined,no-any-return]
-
-    class Mine(Writer):
-        kind = "mine"
-
-        def __init__(self) -> None:
-            super().__init__("runs")
-            self.calls = 0
-
-        def twice(self, value: float) -> float:
-            self.calls += 1
-            self.add_scalar(value)
-            return 2 * value
-
-
-@pytest.fixture
-def writers(monkeypatch: pytest.MonkeyPatch) -> type[Held]:
-    Held.Writer.__module__ = "tensorboardX.writer"
-    module: Any = ModuleType("tensorboardX.writer")
-    module.SummaryWriter = Held.Writer
-    monkeypatch.setitem(sys.modules, "tensorboardX.writer", module)
-    return Held
-
-
-def test_a_writer_of_the_users_own_keeps_its_methods(
-    writers: type[Held], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    with unlogged([]):
-        mine, plain = writers.Mine(), writers.Writer(str(tmp_path))
-        assert mine.twice(2.0) == 4.0 and mine.calls == 1 and mine.kind == "mine"
-        assert isinstance(mine, writers.Writer) and reporter_of(plain) == "TensorBoard"
-        assert plain.get_logdir() == str(tmp_path) and Path(mine.get_logdir()).is_dir()
-        assert plain.file_writer.anything("x") is NOTHING  # type: ignore[attr-defined]
 
 
 def test_what_stands_for_nothing_takes_whatever_loops_do_with_it() -> None:

@@ -87,7 +87,7 @@ def test_options_are_overridden_where_they_are_spread_and_once() -> None:
     assert fix.cells[0].after == (once + LOOP).replace("True", "False")
 
 
-def test_a_class_that_does_not_tell_its_arguments_takes_those_of_torchs_loader() -> None:
+def test_a_class_without_a_readable_signature_takes_the_arguments_of_torchs_loader() -> None:
     class Own(DataLoader[Any]):
         __signature__ = "not told"
 
@@ -115,7 +115,7 @@ def test_by_what_options_hold_by_now_where_no_cell_writes_them() -> None:
 
 
 @pytest.mark.parametrize("parameter", ["options", "*, options", "**options"])
-def test_options_that_a_function_is_handed_are_not_those_outside_that_are_spelled_like_them(parameter: str) -> None:
+def test_options_that_a_function_is_passed_are_not_those_outside_that_are_spelled_like_them(parameter: str) -> None:
     cell = f"def made({parameter}): return [DataLoader(ds, **options)]\n"
     becomes = cell.replace("ds, **options)", 'ds, **{**options, "pin_memory": True})')
     assert after(cell, {"options": {}}) == becomes
