@@ -120,7 +120,9 @@ SLOW_GETITEM = CauseLoops(
         "a stream on one core": Sick(
             Loop(wait=40.0, cores=1.0, loader=STREAM), 0.8, cures=("__iter__",), unsaid=("indices", "ampler")
         ),
-        "whole batches asked for": Sick(IN_MEMORY.but(loader=BY_BATCHES), 0.545, unsaid=("BatchSampler",)),
+        "whole batches requested": Sick(
+            IN_MEMORY.but(loader=BY_BATCHES), 0.545, unsaid=("BatchSampler", "__getitems__")
+        ),
         "whole batches seen": Sick(IN_MEMORY.but(lines=(SEEN_BY_BATCHES,)), 0.545, unsaid=("BatchSampler",)),
         "workers with time to spare": Sick(Loop(wait=1.5, workers=2, fetch=6.0, cores=4.0), 0.13),
         "a fetch that queues for a core": Sick(

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from gpu_doctor.command import main, outputs
-from gpu_doctor.diagnosis import diagnose
+from gpu_doctor.diagnosis import diagnose, every_cause
 from gpu_doctor.recording import Losses, Recording
 from tests.support.recordings import starved
 from tests.support.runs_compared import run
@@ -88,6 +88,12 @@ def test_runs_of_two_machines_are_not_compared(tmp_path: Path, capsys: pytest.Ca
     assert main(["compare", *paths(tmp_path, *there), "--fail-below", "0.95"]) == 0
     told = capsys.readouterr().out
     assert "cannot be compared" in told and "node-1" in told
+
+
+def test_without_a_name_every_cause_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain"]) == 0
+    listed = capsys.readouterr().out.splitlines()
+    assert [line.partition(":")[0] for line in listed] == [cause.name for cause in every_cause()]
 
 
 def test_a_cause_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
