@@ -178,6 +178,7 @@ def test_a_loader_that_fails_in_a_worker_is_reported_with_the_workers_own_error(
     assert names["loader"].num_workers == 0
 
 
+CASE = gpu_doctor.case("x = 1")
 GRID = {"num_workers": [0]}
 MANY = r"max_trials must be a whole number.*max_trials=\d+, not "
 WRONG: list[tuple[Callable[[Any], Any], tuple[Any, ...], type[Exception], str]] = [
@@ -196,7 +197,6 @@ WRONG: list[tuple[Callable[[Any], Any], tuple[Any, ...], type[Exception], str]] 
         r"executor says where a sweep runs: .*RayExecutor",
     ),
 ]
-CASE = gpu_doctor.case("x = 1")
 
 
 @pytest.mark.parametrize(("call", "values", "error", "says"), WRONG)

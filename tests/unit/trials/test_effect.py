@@ -73,7 +73,8 @@ def test_the_figure_is_the_ratio_of_what_both_sides_did_after_warm_up() -> None:
     assert effect.speedup is not None and effect.low is not None and effect.high is not None
     assert effect.speedup == pytest.approx(2.0, rel=0.03)
     assert effect.baseline_samples_per_s == pytest.approx(3200, rel=0.03)
-    assert effect.candidate_samples_per_s == pytest.approx(effect.speedup * effect.baseline_samples_per_s, rel=0.01)
+    rate = effect.baseline_samples_per_s or 0.0
+    assert effect.candidate_samples_per_s == pytest.approx(effect.speedup * rate, rel=0.01)
     assert 1.8 < effect.low < effect.speedup < effect.high < 2.2
     assert (effect.verdict, effect.outcome, effect.unit) == ("faster", "budget-reached", "samples/s")
     assert effect.baseline_wait_share == pytest.approx(0.5)

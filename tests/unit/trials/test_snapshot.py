@@ -612,12 +612,12 @@ class OnCard:
 class TensorOnCard(torch.Tensor):
     """Stands in for a tensor on the second of two GPUs; it has no bytes."""
 
-    log: list[Any]
+    copies: list[Any]
 
     def __new__(cls, size: int, log: list[Any]) -> TensorOnCard:
         make: Any = torch.Tensor._make_wrapper_subclass
         made = make(cls, (size,), device="cuda:1")
-        made.log = log
+        made.copies = log
         return made  # type: ignore[no-any-return]
 
     @classmethod
@@ -625,7 +625,7 @@ class TensorOnCard(torch.Tensor):
         return args[0]  # of detach
 
     def untyped_storage(self) -> Any:
-        return OnCard(4 * self.numel(), self.log)
+        return OnCard(4 * self.numel(), self.copies)
 
 
 @pytest.mark.parametrize("in_use", [True, False])
