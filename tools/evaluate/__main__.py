@@ -7,9 +7,11 @@ next (threads, allocator, hot caches of Python), and one that hangs or dies is a
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import multiprocessing
 import os
+import signal
 import sys
 import time
 import warnings
@@ -127,16 +129,26 @@ def _apart(program: Program | Recorded, options: argparse.Namespace) -> Evaluati
         found = ours.recv() if ours.poll(patience_s) else found
         if not found.seconds:
             found.error = f"did not end within {patience_s:g} s"
-            process.kill()
     except EOFError:
         found.error = "the process died"
-    process.join()
+    finally:
+        _end(process, found.error != "")
     if isinstance(program, Program) and program.limits is not None and program.limits.memory_mib is not None:
         leave(process.pid or 0)
     return found
 
 
+def _end(process: multiprocessing.process.BaseProcess, at_once: bool) -> None:
+    """Ends the process of a program, and what it started: workers of its loaders would hold our output open."""
+    if not at_once:
+        process.join()
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid or 0, signal.SIGKILL)
+    process.join()
+
+
 def _evaluate(pipe: Any, program: Program | Recorded, options: argparse.Namespace) -> None:
+    os.setpgid(0, 0)  # whatever the program starts is of this group, which ends as a whole
     with Path(os.devnull).open("w") as nowhere:
         sys.stdout = nowhere  # what a program prints is its own affair
         warnings.simplefilter("ignore")

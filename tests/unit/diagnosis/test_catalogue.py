@@ -52,7 +52,7 @@ def test_every_page_has_its_headings_in_order(cause: Cause) -> None:
 def test_every_page_shows_sick_and_cured_code_that_compiles_or_a_command(cause: Cause) -> None:
     (code,) = (part.text for part in paragraphs(cause.page) if part.code)
     lines = code.splitlines()
-    assert len(lines) <= 12 and max(map(len, lines)) <= 90
+    assert len(lines) <= 12 and max(map(len, lines)) <= 90, "In code: at most 12 lines of 90 characters"
     if code.startswith("$ "):
         return
     assert sum(line.startswith("# sick") for line in lines) == sum(line.startswith("# cured") for line in lines) == 1

@@ -42,7 +42,10 @@ def test_every_cause_has_a_sick_a_well_and_a_nearly_sick_loop() -> None:
     assert {cause.name: cause.family for cause in CAUSES} == {
         loops.cause: family for family, causes in FAMILIES.items() for loops in causes
     }
-    assert all(loops.sick and (loops.near or loops.other) for loops in LOOPS.values())
+    for loops in LOOPS.values():
+        where = f"{loops.cause} in tests/support/rule_loops"
+        assert loops.sick, f"{where}: add a sick loop"
+        assert loops.near or loops.other, f"{where}: add a near miss, a loop in which the cause must not be named"
 
 
 @pytest.mark.parametrize(("loops", "row"), rows(SICK))
