@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Final
@@ -223,7 +224,7 @@ class _Observed:
                 outputs.say(f"gpudoctor: `gpudoctor report {self._folder}` shows the ranks side by side.", self._stderr)
             return
         if self._folder is None and self._destinations.save is not None:
-            recording.save(self._destinations.save)
+            self._attempt(partial(recording.save, self._destinations.save))
         from gpu_doctor import report
         from gpu_doctor.diagnosis import judged
 
@@ -235,5 +236,13 @@ class _Observed:
             outputs.say(f"gpudoctor: {NO_STEP}", self._stderr)
             return
         shown = report.Reported(diagnosis, (recording,), title=self._program.title)
-        outputs.write_report(shown, self._destinations.json, self._destinations.html)
+        self._attempt(partial(outputs.write_report, shown, self._destinations.json, None))
+        self._attempt(partial(outputs.write_report, shown, None, self._destinations.html))
         outputs.say("\n" + outputs.emphasized(report.text(shown), self._stderr), self._stderr)
+
+    def _attempt(self, write: Callable[[], object]) -> None:
+        """Writes one file; if that fails, says why, so that the other files and the diagnosis are not lost."""
+        try:
+            write()
+        except OSError as error:
+            outputs.say(f"gpudoctor: {error}", self._stderr)

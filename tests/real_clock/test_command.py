@@ -43,6 +43,7 @@ TRAINS = """
             "raises": lambda: {}["missing"],
             "interrupted": lambda: signal.raise_signal(signal.SIGINT),
             "terminated": lambda: signal.raise_signal(signal.SIGTERM),
+            "removes": lambda: os.rmdir("gone"),
             "moves": lambda: (os.mkdir("elsewhere"), os.chdir("elsewhere")),
             "closes": lambda: sys.stderr.close(),
             "launches": lambda: os.environ.update(RANK="0", WORLD_SIZE="2"),
@@ -116,6 +117,15 @@ def test_a_script_is_diagnosed_and_its_stdout_is_its_own(folder: Path) -> None:
     assert recording.outcome == "completed" and recording.name == "trains.py"
     assert json.loads((folder / "run.json").read_text())["verdict"] == gpu_doctor.diagnose(recording).verdict
     assert "gpu-doctor-static" in (folder / "run.html").read_text(encoding="utf-8")
+
+
+def test_a_place_that_is_gone_costs_neither_the_diagnosis_nor_the_other_files(folder: Path) -> None:
+    (folder / "gone").mkdir()
+    places = ("--save", "gone/run.npz", "--html", "gone/run.html", "--json", "run.json")
+    ended = python(folder, *RUN, *places, "trains.py", "--how", "removes")
+    assert ended.returncode == 0
+    assert [place in ended.stderr for place in ("run.npz'", "run.html'", "40 steps")] == [True] * 3
+    assert json.loads((folder / "run.json").read_text())["verdict"]
 
 
 @pytest.mark.parametrize(
