@@ -86,7 +86,8 @@ class Checks:
         recording = case.recordings[0]
         steps = trained(recording)
         assert recording.outcome == "completed"
-        assert not recording.notes
+        # Beside busy neighbours a loop of milliseconds takes seconds, and then a note says what recording costs.
+        assert not [note for note in recording.notes if not note.startswith("Recording takes")]
         assert by_hand.steps == STEPS_A_PASS * EPOCHS
         assert by_hand.samples == self.samples * EPOCHS
         assert steps.count.sum() == by_hand.steps
