@@ -55,7 +55,7 @@ setup: $(NODE_READY)
 
 # What needs a quiet machine, a browser, or minutes carries a marker (pyproject.toml) and has a target of its own.
 FAST := not (alone or slow or browser or extra)
-FAST_FOLDERS := tests/unit tests/kernel tests/frontend tests/real_clock
+FAST_FOLDERS := tests/unit tests/kernel tests/frontend tests/integration
 
 test: setup
 	$(PY) -m ruff check
@@ -66,14 +66,14 @@ test: setup
 	$(PY) .ci/run_notebook.py notebooks/01_quickstart.ipynb
 
 test-alone: setup
-	$(PY) -m pytest -q -m alone tests/real_clock tests/kernel $(ARGS)
+	$(PY) -m pytest -q -m alone tests/integration tests/kernel $(ARGS)
 
 test-browser: setup browser
 	$(PY) -m pytest -q -n auto --dist loadfile -m "browser and not alone" tests/browser tests/docs $(ARGS)
 
 # nox makes an environment for each further Python and set of versions (noxfile.py); a Python that is not there is skipped.
 test-extra: setup
-	$(PY) -m pytest -q -n auto -m "(slow or extra) and not (alone or browser)" tests/real_clock tests/kernel tests/external $(ARGS)
+	$(PY) -m pytest -q -n auto -m "(slow or extra) and not (alone or browser)" tests/integration tests/kernel tests/external $(ARGS)
 	$(if $(ARGS),,$(PY) -m nox --no-error-on-missing-interpreters)
 
 # The Python that is named, else .venv's, else python3. Nothing is installed: torch and the driver are the machine's own,

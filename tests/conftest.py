@@ -17,8 +17,8 @@ MARKED_FOLDERS: Final = {
     "browser": "browser",
     "docs": "browser",
     "external": "extra",
-    "real_clock/faults": "extra",
-    "real_clock/restore": "extra",
+    "integration/faults": "extra",
+    "integration/restore": "extra",
 }
 """Folders of `tests/` in which every test carries this marker."""
 MAY_RUN_AGAIN: Final = ("alone", "browser")

@@ -1,7 +1,7 @@
 """The largest batch of a real card: in three probes, within the limit, near the truth, and nothing is left of it.
 
 The card is made small: the allocator refuses what goes beyond a few gigabytes, as a full card does.
-GPU: not yet run on one. The cell is tried on the CPU in tests/real_clock/test_memory_cell.py, the search on a
+GPU: not yet run on one. The cell is tried on the CPU in tests/integration/test_memory_cell.py, the search on a
 simulated card in tests/unit/trials/test_largest_batch.py.
 """
 

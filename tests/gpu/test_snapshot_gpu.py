@@ -1,6 +1,6 @@
 """State that lies on a GPU, kept and put back bit for bit: on the card, on the host, and where the card is full.
 
-GPU: not yet run on one. The cells and the digest are tested on the CPU in tests/real_clock/test_device_kinds.py.
+GPU: not yet run on one. The cells and the digest are tested on the CPU in tests/integration/test_device_kinds.py.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Trials on a GPU: each knob turned for real and put back, the state bit for bit as before, memory freed.
 
-GPU: not yet run on one. Cells and digest are tested on the CPU in tests/real_clock/test_device_kinds.py, what
+GPU: not yet run on one. Cells and digest are tested on the CPU in tests/integration/test_device_kinds.py, what
 looks on in tests/unit/trials/test_knobs.py.
 """
 

@@ -35,7 +35,7 @@ def torch_is_set_up() -> None:
 
 @pytest.fixture(autouse=True)
 def instant() -> Iterator[None]:
-    """Fails a test that computes for longer: it belongs under `real_clock/`, or is to be made smaller."""
+    """Fails a test that computes for longer: it belongs under `integration/`, or is to be made smaller."""
     begin = cpu_s()
     yield
     took = cpu_s() - begin
