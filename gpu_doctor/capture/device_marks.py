@@ -79,11 +79,8 @@ class DeviceMarks:
         before.marks = [*(before.marks or ()), *(last.marks or ())] or None
         self._newest = before if self._newest is last else self._newest
 
-    def take_step(self, spans: Sequence[Span]) -> list[Marked] | None:
-        """Returns the marks of a finished step, in order, and begins the next step.
-
-        None if it has none, or if some are missing; those that it has then go to `spent`.
-        """
+    def of_step(self, spans: Sequence[Span]) -> list[Marked] | None:
+        """Returns the marks of a finished step, in order; None if it has none, or if some are missing."""
         whole, self._newest, self._count, self._whole = self._whole, None, 0, True
         marks = [mark._replace(evaluation=span.evaluation) for span in spans for mark in span.marks or ()]
         if whole and marks:

@@ -166,7 +166,7 @@ class StepClock(PhaseClock):
         if loss is not None:
             self.losses.append((self.step_count, loss))
         self.step_count += 1
-        marks = self.device.take_step(spans) if self.device.events else None
+        marks = self.device.of_step(spans) if self.device.events else None
         self.steps.append(Step(values, end, marks, calls))
 
     def finish(self) -> list[Span]:
@@ -276,7 +276,8 @@ class StepClock(PhaseClock):
     def _drop_lookahead_batch(self, source: Source) -> None:
         """Takes a batch that the loop fetched and never used, at the end of a pass, out of the step.
 
-        Such a batch is no part of a step; the pass that follows is another epoch.
+        Such a batch is no part of a step; the pass that follows is another epoch. A pass with a single batch is left
+        alone: it may be one of two iterators over one loader (`zip(loader, loader)`).
         """
         if self.any_optimizer and not self._forwarded and not self._eval_forward:
             self.open.uncount(source)
@@ -325,14 +326,9 @@ class StepClock(PhaseClock):
             self._release()
             self._held = Held()
 
-    def _opening(self, now: int, opened_by: tuple[bool, str | None]) -> None:
-        """Handles the start of `iter(loader)`: a training loader ends an evaluation, and its wait begins.
-
-        Args:
-            now: Host time in ns.
-            opened_by: True if no gradients are recorded, and the loader's key if it is known.
-        """
-        blind, key = opened_by
+    def _opening(self, now: int, made: tuple[bool, str | None]) -> None:
+        """Handles the start of `iter(loader)`; `made`: no gradients are recorded, and the loader's key if known."""
+        blind, key = made
         evaluation = blind or self.sources.role(key) == EVALUATED
         # Lightning counts a loader's batches and never requests past its end: the next loader ends the evaluation.
         if not evaluation:
@@ -526,10 +522,7 @@ class StepClock(PhaseClock):
             self._cut(self.open.span.evaluation)
 
     def _zero(self, now: int, arg: None) -> None:
-        """Handles the start of clearing gradients, which ends a pending step of a loop that updates by hand.
-
-        Also settles undecided forwards and evaluations, and enters the optimizer's phase.
-        """
+        """Handles the clearing of gradients, which ends a step of a loop that updates by hand."""
         self._manual.zeroes, self._gathers = True, False
         if self._manual.step_pending:
             self._manual_step_ends(len(self.open.spans))

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 from typing import Final
 
-from gpu_doctor.cell.arguments import HIDDEN, Slot, place_of, set_arguments
+from gpu_doctor.cell.arguments import ADD, REPLACE, Slot, set_arguments
 from gpu_doctor.cell.calls import Cells, Site
 from gpu_doctor.cell.loop import Edits, NotPlaced
 from gpu_doctor.cell.source import CellSource, Edit
@@ -62,19 +62,15 @@ def own_amp_off(cells: Cells) -> Edits:
     """Returns the edits that switch off the cells' own autocast and GradScaler with `enabled=False`.
 
     Raises:
-        NotPlaced: If there is none in the cells, or if `*` or `**` hides its arguments.
+        NotPlaced: If there is none in the cells.
     """
     slots: dict[Slot, str] = {}
     for cell in cells.cells:
         for call in cell.walk(ast.Call):
             if name_of(call) in ("autocast", "GradScaler"):
                 site = Site(cell, call, _positional(cells, call.func))
-                place = place_of(site, "enabled")
-                if place.kind == HIDDEN:
-                    raise NotPlaced(
-                        f"The arguments of {name_of(call)} stand in a `*` or `**`: set enabled=False there."
-                    )
-                slots[place] = "False"
+                node = site.argument("enabled")
+                slots[Slot(ADD if node is None else REPLACE, site, "enabled", node)] = "False"
     if not slots:
         raise NotPlaced("No autocast and no GradScaler was found in the cells.")
     return list(set_arguments(slots))

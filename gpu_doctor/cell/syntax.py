@@ -92,17 +92,12 @@ def dotted(node: ast.expr) -> list[str]:
 
 
 def imported(tree: ast.AST) -> dict[str, str]:
-    """Returns the names that a text imports, each with the full name of the module or of the module's member.
-
-    A relative import keeps its leading dots; a star import names nothing.
-    """
+    """Returns the names that a text imports, each with the full name of the module or of the module's member."""
     found: dict[str, str] = {}
     for node in ast.walk(tree):
         for alias in node.names if isinstance(node, (ast.Import, ast.ImportFrom)) else ():
             if isinstance(node, ast.ImportFrom):
-                if alias.name != "*":
-                    module = f"{node.module}." if node.module else ""
-                    found[alias.asname or alias.name] = f"{'.' * node.level}{module}{alias.name}"
+                found[alias.asname or alias.name] = f"{node.module}.{alias.name}"
             else:
                 first = alias.name.partition(".")[0]
                 found[alias.asname or first] = alias.name if alias.asname else first

@@ -23,7 +23,6 @@ def teach(shell: Any) -> None:
     """Adds our completion to a shell."""
 
     def since_8_6(context: Any) -> dict[str, Any]:
-        """Returns the completions in the form of IPython 8.6 and later."""
         typed, found = completed(shell, context.text_until_cursor)
         shown = [ipython.SimpleCompletion(text=word, type="magic") for word in found]
         return {"completions": shown, "matched_fragment": typed, "suppress": bool(found), "ordered": True}

@@ -282,10 +282,7 @@ class Runner:
         self._said = progress
 
     def roots(self) -> tuple[Any, ...]:
-        """Returns the objects that a snapshot copies besides the namespace: the code, and objects of its runs.
-
-        May collect garbage first, so that no unused model is copied.
-        """
+        """Returns the objects that a snapshot copies besides the namespace: the code, and objects of its newest run."""
         named = {id(value) for value in self.namespace.values()}
         if any(ref() is not None and id(ref()) not in named for ref in self._met):
             gc.collect()  # a model that only a reference cycle holds is unused: copying its state would cost memory
@@ -314,10 +311,10 @@ class Runner:
 
     @contextmanager
     def unseen(self, begin: Callable[[Recorder], None]) -> Iterator[None]:
-        """Hides the sides that run meanwhile from the live view: their times include those of a counter or profiler.
+        """Hides a side from views, because its times include those of a counter or profiler.
 
         Args:
-            begin: called with each recorder that opens, in place of `on_begin`.
+            begin: called with the recorder of the side when it opens.
         """
         outer, self.on_begin = self.on_begin, lambda recorder, role: begin(recorder)
         try:

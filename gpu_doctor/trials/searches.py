@@ -75,7 +75,7 @@ def combinations(grid: Mapping[str, Sequence[SettingValue]], most: int) -> list[
             raise TypeError(f"The values of {name} are a list, such as {form}, not {values!r:.60}.")
         if not values:
             raise ValueError(f"{name} has no values to try: give at least one, or leave it out.")
-        axes.append([(name, value) for value in _without_repeats(values)])
+        axes.append([(name, value) for value in _once_each(values)])
     count = math.prod(len(axis) for axis in axes)
     if count > most:
         raise ValueError(
@@ -84,8 +84,8 @@ def combinations(grid: Mapping[str, Sequence[SettingValue]], most: int) -> list[
     return [dict(settings) for settings in itertools.product(*axes)]
 
 
-def _without_repeats(values: Sequence[SettingValue]) -> list[SettingValue]:
-    """Returns the values in order, without repeats; True and 1 are two values."""
+def _once_each(values: Sequence[SettingValue]) -> list[SettingValue]:
+    """Values in order without repeats; True and 1 are two values."""
     kept: list[SettingValue] = []
     for value in values:
         if not any(type(value) is type(other) and value == other for other in kept):

@@ -117,10 +117,7 @@ class FetchBook:
             self._opening.patches.restore()
 
     def _reuse_workers(self, iterator: Any, key: str, workers: int) -> None:
-        """Makes persistent workers of an earlier run measure for this run; clears their slots if that run is over.
-
-        Does nothing if an entry of this loader has their file already.
-        """
+        """Makes persistent workers of an earlier run measure for this run."""
         file, slot = _staying.get(iterator, (None, 0))
         known = self._slots.setdefault(key, [])
         if file is None or any(known_file is file for known_file, _, _ in known):

@@ -120,19 +120,19 @@ class LoaderState:
         return self.deliveries.put(source)
 
     def padding(self) -> tuple[Padding, ...] | None:
-        """Returns the padding in the sampled batches of the first training loader; None if none was sampled."""
-        sampled = self._first_training_samples()
+        """Returns the padding in the batches that are trained on; None if none was sampled."""
+        sampled = self._trained_on()
         return sampled.padding.facts() if sampled is not None else None
 
     def kept_batches(self) -> KeptBatches | None:
-        """Returns how many batches of the first training loader stay alive; None if no sampled batch is old enough.
+        """Returns how many of the batches that are trained on stay alive; None if no sampled batch is old enough.
 
         Batches of an iterator that was made before the run count if no training loader is known.
         """
-        sampled = self._first_training_samples() or self.sampled.get("")
+        sampled = self._trained_on() or self.sampled.get("")
         return sampled.marks.found if sampled is not None else None
 
-    def _first_training_samples(self) -> BatchSamples | None:
+    def _trained_on(self) -> BatchSamples | None:
         """Returns the samples of the first training loader; None if there is none."""
         return next((sampled for key, sampled in self.sampled.copy().items() if self.role_of(key) == "training"), None)
 

@@ -78,7 +78,7 @@ class Discovery:
 
     def optimized(self, optimizer: torch.optim.Optimizer) -> None:
         """Searches for the modules of an optimizer that is about to be used for the first time."""
-        self._mark_and_seek(optimizer, type(optimizer).__name__, parameters_of(optimizer))
+        self._trains(optimizer, type(optimizer).__name__, parameters_of(optimizer))
         self._scope.stepped.join(self._boxes)
 
     def made(self, optimizer: torch.optim.Optimizer) -> None:
@@ -90,16 +90,12 @@ class Discovery:
         if not all(p in self._scope.owned for p in owned):
             self._seek(optimizer, type(optimizer).__name__, owned)
 
-    def trained_by_hand(self, leaves: list[torch.Tensor]) -> list[nn.Module]:
-        """Marks and searches for the modules that a loop without an optimizer trains; returns the known ones.
-
-        Args:
-            leaves: The parameters that the loop updates.
-        """
-        self._mark_and_seek(self, "the loop", leaves)
+    def learned(self, leaves: list[torch.Tensor]) -> list[nn.Module]:
+        """Searches for the modules of parameters that the loop updates itself; returns those already known."""
+        self._trains(self, "the loop", leaves)
         return self._models.holding(leaves)
 
-    def _mark_and_seek(self, owner: object, who: str, parameters: list[torch.Tensor]) -> None:
+    def _trains(self, owner: object, who: str, parameters: list[torch.Tensor]) -> None:
         """Marks the modules of the parameters as trained, and searches for those that are not known.
 
         Args:
@@ -186,8 +182,8 @@ class Discovery:
                     "timed, and the model is not described."
                 )
 
-    def on_step_without_optimizer(self, _: int = 0) -> None:
-        """Counts a step against the searches, or waits for the next call if no known model was called yet."""
+    def rest(self, _: int = 0) -> None:
+        """Searches on as steps end in a loop without an optimizer, until a known model was called."""
         if self._recorder.log.trains:
             return
         if self._sought:
@@ -312,10 +308,10 @@ def discover(scope: TapScope) -> Discovery:
     scope.pulled.append(found.named)
     scope.made.append(found.made)
     scope.optimized.append(found.optimized)
-    recorder.listeners.on_steps(found.on_step_without_optimizer)
+    recorder.listeners.on_steps(found.rest)
 
     def end() -> None:
-        recorder.listeners.off_steps(found.on_step_without_optimizer)
+        recorder.listeners.off_steps(found.rest)
         found.end()
 
     scope.at_end(end)

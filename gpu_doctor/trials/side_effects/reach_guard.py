@@ -98,10 +98,9 @@ class ReachGuard:
 
     def _starting(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def start(process: Any, *args: Any, **named: Any) -> Any:
-            """Starts a process if it is a loader's worker, or if the caller is exempt."""
             target = getattr(getattr(process, "_target", None), "__module__", None) or ""
             if not target.startswith(_LOADERS):
-                self._pass_or_end(PROCESSES, f"{type(process).__name__}.start")
+                self._ask(PROCESSES, f"{type(process).__name__}.start")
             self._local.starts = True
             try:
                 return original(process, *args, **named)
@@ -112,9 +111,8 @@ class ReachGuard:
 
     def _barred(self, original: Callable[..., Any], label: str) -> Callable[..., Any]:
         def barred(*args: Any, **named: Any) -> Any:
-            """Calls a function that starts processes, if a permitted start calls it or the caller is exempt."""
             if not getattr(self._local, "starts", False):
-                self._pass_or_end(PROCESSES, label)
+                self._ask(PROCESSES, label)
             result = original(*args, **named)
             if os.getpid() != self._process:
                 self._local.starts = False  # only the worker itself was allowed, not what it starts
@@ -124,26 +122,24 @@ class ReachGuard:
 
     def _looking_up(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def getaddrinfo(host: Any, *args: Any, **named: Any) -> Any:
-            """Refuses to look up a name unless the caller is exempt."""
             if _is_name(host):
-                self._pass_or_end(NETWORK, "socket.getaddrinfo", str(host))
+                self._ask(NETWORK, "socket.getaddrinfo", str(host))
             return original(host, *args, **named)
 
         return getaddrinfo
 
     def _sending(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        def reach(own: Any, *args: Any, **named: Any) -> Any:
-            """Refuses an internet address unless the caller is exempt; local sockets pass."""
+        def send(own: Any, *args: Any, **named: Any) -> Any:
             address = next((argument for argument in reversed(args) if isinstance(argument, tuple) and argument), None)
             if own.family in (socket.AF_INET, socket.AF_INET6) and address is not None:
-                self._pass_or_end(NETWORK, f"socket.{original.__name__}", str(address[0]))
+                self._ask(NETWORK, f"socket.{original.__name__}", str(address[0]))
             return original(own, *args, **named)
 
-        return reach
+        return send
 
     # ---- the decision --------------------------------------------------------------------------------------------
 
-    def _pass_or_end(self, kind: str, label: str, host: str = "") -> None:
+    def _ask(self, kind: str, label: str, host: str = "") -> None:
         """Lets a call pass, or ends the side.
 
         Raises:

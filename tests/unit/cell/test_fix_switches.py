@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import ast
 from typing import Any
 
 import pytest
 import torch
 
-from gpu_doctor.cell.syntax import imported
 from gpu_doctor.recording import Setup
 from gpu_doctor.trials import fix as fixing
 
@@ -58,7 +56,6 @@ def test_a_function_imported_by_its_name() -> None:
     [
         ("torch.autocast('cuda', torch.float16, use_amp)", "torch.autocast('cuda', torch.float16, False)"),
         ("torch.autocast('cuda', torch.float16)", "torch.autocast('cuda', torch.float16, enabled=False)"),
-        ("torch.autocast('cuda', **options)", "torch.autocast('cuda', **{**options, \"enabled\": False})"),
         ("torch.autocast('cuda', enabled=use_amp)", "torch.autocast('cuda', enabled=False)"),
         ("torch.cuda.amp.autocast(use_amp)", "torch.cuda.amp.autocast(False)"),
         ("torch.cuda.amp.autocast()", "torch.cuda.amp.autocast(enabled=False)"),
@@ -89,16 +86,3 @@ def test_a_line_that_imports_torch_and_goes_on_stays_before_it() -> None:
 def test_a_cell_of_imports_alone_gets_the_line_behind_them(cell: str) -> None:
     fix = fixing.fix([cell], {"threads": 3}, Setup(), str)
     assert fix.complete and fix.cells[0].after == "import torch\ntorch.set_num_threads(3)\n"
-
-
-@pytest.mark.parametrize(
-    ("text", "names"),
-    [
-        ("import numpy as np, os.path", {"np": "numpy", "os": "os"}),
-        ("from torch import nn as layers", {"layers": "torch.nn"}),
-        ("from . import data\nfrom .subprocess import run", {"data": ".data", "run": ".subprocess.run"}),
-        ("from torch import *", {}),
-    ],
-)
-def test_names_of_imports(text: str, names: dict[str, str]) -> None:
-    assert imported(ast.parse(text)) == names
