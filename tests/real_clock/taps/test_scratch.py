@@ -104,8 +104,8 @@ def test_a_file_that_is_mapped_is_held_until_the_mapping_goes(folder: Path) -> N
     (path,) = left(folder)
     scratch.sweep()
     assert path.exists()
-    file.generation = 7.0
-    assert SlotFile(str(path)).generation == 7.0
+    file.run_began = 7.0
+    assert SlotFile(str(path)).run_began == 7.0
     del file
     left(folder)
     scratch.sweep()
