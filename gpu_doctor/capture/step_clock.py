@@ -424,6 +424,10 @@ class StepClock(PhaseClock):
         learns, phase = training and grad, NO_GRAD if training and not grad else FORWARD
 
         def begins(now: int, fed: tuple[float, int] | None) -> None:
+            """Settles what the forward decides (loss, manual step, evaluation), counts its samples, enters the phase.
+
+            `fed`: number of samples of the input, and id of the module; None if they were not read.
+            """
             if self._no_loss is not None:
                 self._loss_was_other()
             if self._manual.ends_at_forward(grad):

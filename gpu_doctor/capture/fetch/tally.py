@@ -132,7 +132,7 @@ class SlotFile:
     @classmethod
     def made(cls) -> SlotFile:
         """Makes a new file; unused slots take no memory."""
-        return cls(scratch.made(FIRST_BYTES + SLOT_BYTES * MOST_SLOTS))
+        return cls(scratch.make_file(FIRST_BYTES + SLOT_BYTES * MOST_SLOTS))
 
     @property
     def run_began(self) -> float:

@@ -160,6 +160,7 @@ def _opening(state: LoaderState, original: Callable[[Any], Any]) -> Callable[[An
     recorder, log, clock = state.recorder, state.recorder.log, state.recorder.clock
 
     def begins(loader: Any) -> Any:
+        """Records the begin, searches for new models, and names the loader; None for a call that is not recorded."""
         if (get_ident() != log.thread and not recorder.adopt()) or get_ident() == state.waiting_thread:
             return None
         if log.marker is not None:
@@ -171,6 +172,7 @@ def _opening(state: LoaderState, original: Callable[[Any], Any]) -> Callable[[An
         return loader, key, state.book.opening(loader, key)
 
     def made(token: Any, iterator: Any) -> None:
+        """Adds the iterator and its start-up time to the state, and records the end."""
         now, (loader, key, starting) = clock(), token  # our own work from here on is no part of the opening
         if starting is not None:
             starting.end(is_made=True)

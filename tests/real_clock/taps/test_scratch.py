@@ -199,7 +199,7 @@ def test_a_folder_that_cannot_be_read_or_a_file_that_cannot_be_removed_raises_no
     def refuses(path: Path, missing_ok: bool = False) -> None:
         raise PermissionError(13, "no", str(path))
 
-    one, other = scratch.made(8), scratch.made(8)
+    one, other = scratch.make_file(8), scratch.make_file(8)
     left(folder)
     with monkeypatch.context() as broken:
         broken.setattr(Path, "unlink", refuses)
