@@ -106,7 +106,7 @@ def _mark(share: float | None, length: float, height: int) -> str:
     return f"<path {at} stroke='#fff' stroke-width='6'/><path {at} stroke='#000' stroke-width='2'/>"
 
 
-def spread(quantiles: Sequence[float], end: float) -> str:
+def spread_line(quantiles: Sequence[float], end: float) -> str:
     """Draws the spread of values on a scale from 0 to `end`.
 
     A line goes from the first quantile to the fifth, a box from the second to the fourth, and a mark is at the third.

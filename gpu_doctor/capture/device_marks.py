@@ -79,8 +79,11 @@ class DeviceMarks:
         before.marks = [*(before.marks or ()), *(last.marks or ())] or None
         self._newest = before if self._newest is last else self._newest
 
-    def of_step(self, spans: Sequence[Span]) -> list[Marked] | None:
-        """Returns the marks of a finished step, in order; None if it has none, or if some are missing."""
+    def take_step(self, spans: Sequence[Span]) -> list[Marked] | None:
+        """Returns the marks of a finished step, in order, and starts the next step.
+
+        None if it has none, or if some are missing: those it has go to `spent`.
+        """
         whole, self._newest, self._count, self._whole = self._whole, None, 0, True
         marks = [mark._replace(evaluation=span.evaluation) for span in spans for mark in span.marks or ()]
         if whole and marks:

@@ -73,7 +73,10 @@ class OpenStep:
         self.span.batches += 1
 
     def uncount(self, source: Source) -> None:
-        """Takes the step's only batch out again: the iterator delivered it, and the loop did not use it."""
+        """Takes the step's only batch out again: the iterator delivered it, and the loop did not use it.
+
+        A pass with a single batch is left alone: it may be one of two iterators over a loader (`zip(loader, loader)`).
+        """
         if self.lead is source and source.delivered > 1:
             spans = [span for span in self.spans if span.batches and not span.evaluation]
             if sum(span.batches for span in spans) == 1:

@@ -53,6 +53,7 @@ def follow(log: Log, ranges: Ranges) -> Callable[[], None]:
     """Codes of the events that began the open ranges, outermost first."""
 
     def note(event: Event) -> None:
+        """Records the event, and begins or ends the range of its phase."""
         plain(event)
         code = event[0]
         if code in _BEGINS or code == events.PHASE:

@@ -166,7 +166,7 @@ class StepClock(PhaseClock):
         if loss is not None:
             self.losses.append((self.step_count, loss))
         self.step_count += 1
-        marks = self.device.of_step(spans) if self.device.events else None
+        marks = self.device.take_step(spans) if self.device.events else None
         self.steps.append(Step(values, end, marks, calls))
 
     def finish(self) -> list[Span]:
@@ -276,8 +276,7 @@ class StepClock(PhaseClock):
     def _drop_lookahead_batch(self, source: Source) -> None:
         """Takes a batch that the loop fetched and never used, at the end of a pass, out of the step.
 
-        Such a batch is no part of a step; the pass that follows is another epoch. A pass with a single batch is left
-        alone: it may be one of two iterators over one loader (`zip(loader, loader)`).
+        Such a batch is no part of a step; the pass that follows is another epoch.
         """
         if self.any_optimizer and not self._forwarded and not self._eval_forward:
             self.open.uncount(source)
@@ -326,9 +325,16 @@ class StepClock(PhaseClock):
             self._release()
             self._held = Held()
 
-    def _opening(self, now: int, made: tuple[bool, str | None]) -> None:
-        """Handles the start of `iter(loader)`; `made`: no gradients are recorded, and the loader's key if known."""
-        blind, key = made
+    def _opening(self, now: int, opened_by: tuple[bool, str | None]) -> None:
+        """Handles the start of `iter(loader)`: enters the phase, and stores where the wait began, for `_opened`.
+
+        A loader that is no evaluation's also ends the running evaluation.
+
+        Args:
+            now: time of the event, in ns.
+            opened_by: True if no gradients are recorded, and the loader's key; None if it is not known yet.
+        """
+        blind, key = opened_by
         evaluation = blind or self.sources.role(key) == EVALUATED
         # Lightning counts a loader's batches and never requests past its end: the next loader ends the evaluation.
         if not evaluation:
@@ -338,7 +344,10 @@ class StepClock(PhaseClock):
         self._phases.append(EVALUATION if evaluation and self.trains else DATA_WAIT)
 
     def _opened(self, now: int, pulled: Pulled | None) -> None:
-        """Handles the end of `iter(loader)`: its wait counts as wait at a pass's start."""
+        """Handles the end of `iter(loader)`: counts its wait as wait at a pass's start, and adds the new iterator.
+
+        The iterator of an evaluation loader is marked as one.
+        """
         if len(self._phases) > 1 and self._phases.pop() == DATA_WAIT:
             opened, before = self._opened_at
             waited = self.open.span.ns[DATA_WAIT] - (before if opened is self.open.span else 0)
@@ -415,6 +424,10 @@ class StepClock(PhaseClock):
         learns, phase = training and grad, NO_GRAD if training and not grad else FORWARD
 
         def begins(now: int, fed: tuple[float, int] | None) -> None:
+            """Settles what the forward decides (loss, manual step, evaluation), counts its samples, enters the phase.
+
+            `fed`: number of samples of the input, and id of the module; None if they were not read.
+            """
             if self._no_loss is not None:
                 self._loss_was_other()
             if self._manual.ends_at_forward(grad):
@@ -522,7 +535,10 @@ class StepClock(PhaseClock):
             self._cut(self.open.span.evaluation)
 
     def _zero(self, now: int, arg: None) -> None:
-        """Handles the clearing of gradients, which ends a step of a loop that updates by hand."""
+        """Handles the start of clearing gradients: settles what is pending, and enters the optimizer's phase.
+
+        It ends the pending step of a loop that updates by hand, decides about unused forwards, and ends an evaluation.
+        """
         self._manual.zeroes, self._gathers = True, False
         if self._manual.step_pending:
             self._manual_step_ends(len(self.open.spans))

@@ -14,7 +14,7 @@ from gpu_doctor.cell.calls import Cells, Made, Site
 from gpu_doctor.cell.source import CellSource, Edit
 from gpu_doctor.cell.syntax import Function, dotted
 
-__all__ = ["ADD", "HIDDEN", "REPLACE", "Slot", "given", "set_arguments", "slot"]
+__all__ = ["ADD", "HIDDEN", "REPLACE", "Slot", "given", "set_arguments", "slot", "slot_in"]
 
 UNKNOWN: Final = object()
 """Stands for a value that cannot be known without running the code."""
@@ -39,18 +39,18 @@ class Slot:
 
 def slot(made: Made, name: str) -> Slot:
     """Returns the place that decides the argument `name` of the call that makes an object."""
-    found, function = _at(made.site, name), made.site.function
+    found, function = slot_in(made.site, name), made.site.function
     if made.caller is None or function is None or not isinstance(found.node, ast.Name):
         return found
     passed = found.node.id
     if found.kind == SPREAD:
         kwarg = function.args.kwarg
-        return _at(made.caller, name) if kwarg is not None and kwarg.arg == passed else found
-    return _at(made.caller, passed) if _is_parameter(function, passed) and not _stores(function, passed) else found
+        return slot_in(made.caller, name) if kwarg is not None and kwarg.arg == passed else found
+    return slot_in(made.caller, passed) if _is_parameter(function, passed) and not _stores(function, passed) else found
 
 
-def _at(site: Site, name: str) -> Slot:
-    """Returns the place that decides an argument, without following it to the call of a helper."""
+def slot_in(site: Site, name: str) -> Slot:
+    """Returns the place in a call that decides an argument, without following it to the call of a helper."""
     node = site.argument(name)
     if node is not None:
         return Slot(REPLACE, site, name, node)

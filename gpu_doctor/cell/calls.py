@@ -37,7 +37,10 @@ class Site:
         return f"line {self.call.lineno} of {self.cell.label}"
 
     def argument(self, name: str) -> ast.expr | None:
-        """Returns the expression written for a parameter; None if there is none."""
+        """Returns the expression written for a parameter; None if there is none.
+
+        None also if `*args` or `**named` may hold it.
+        """
         for keyword in self.call.keywords:
             if keyword.arg == name:
                 return keyword.value

@@ -94,13 +94,16 @@ class LoopLines:
                 models[id(model)] = model
                 first.setdefault(id(model), call)
         wanted = trained(models, self.cells.namespace)
-        found = [call for key, call in first.items() if key in wanted] or self._calls_of_a_local()
+        found = [call for key, call in first.items() if key in wanted] or self._call_of_local_model()
         if not found:
             raise NotPlaced(f"No call of the model was found in the loop of {cell.label}.")
         return [(statement_of(cell, call), call) for call in found]
 
-    def _calls_of_a_local(self) -> list[ast.Call]:
-        """Returns the first call of the only model that the loop's function makes; empty for none or several."""
+    def _call_of_local_model(self) -> list[ast.Call]:
+        """Returns the first call in the loop of a module that the loop's function assigns to a name.
+
+        Empty if the loop calls none or several such names.
+        """
         cell, loop = self.loop()
         calls = sorted((node for node in ast.walk(loop) if isinstance(node, ast.Call)), key=cell.begin)
         calls = [call for call in calls if self._class_made(call.func) is not None and not graphless(cell, call)]

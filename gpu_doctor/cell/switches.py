@@ -6,7 +6,8 @@ import ast
 from collections.abc import Iterator
 from typing import Final
 
-from gpu_doctor.cell.arguments import ADD, REPLACE, Slot, set_arguments
+from gpu_doctor import formatting
+from gpu_doctor.cell.arguments import HIDDEN, Slot, set_arguments, slot_in
 from gpu_doctor.cell.calls import Cells, Site
 from gpu_doctor.cell.loop import Edits, NotPlaced
 from gpu_doctor.cell.source import CellSource, Edit
@@ -62,15 +63,17 @@ def own_amp_off(cells: Cells) -> Edits:
     """Returns the edits that switch off the cells' own autocast and GradScaler with `enabled=False`.
 
     Raises:
-        NotPlaced: If there is none in the cells.
+        NotPlaced: If there is none in the cells, or if the arguments of one cannot be read.
     """
     slots: dict[Slot, str] = {}
     for cell in cells.cells:
         for call in cell.walk(ast.Call):
             if name_of(call) in ("autocast", "GradScaler"):
-                site = Site(cell, call, _positional(cells, call.func))
-                node = site.argument("enabled")
-                slots[Slot(ADD if node is None else REPLACE, site, "enabled", node)] = "False"
+                slot = slot_in(Site(cell, call, _positional(cells, call.func)), "enabled")
+                if slot.kind == HIDDEN:
+                    said = f"{slot.site.place} passes enabled in a way that cannot be read here."
+                    raise NotPlaced(formatting.sentence(said))
+                slots[slot] = "False"
     if not slots:
         raise NotPlaced("No autocast and no GradScaler was found in the cells.")
     return list(set_arguments(slots))

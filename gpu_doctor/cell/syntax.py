@@ -92,12 +92,17 @@ def dotted(node: ast.expr) -> list[str]:
 
 
 def imported(tree: ast.AST) -> dict[str, str]:
-    """Returns the names that a text imports, each with the full name of the module or of the module's member."""
+    """Returns the names that a text imports, each with the full name of the module or of the module's member.
+
+    The full name after a relative import begins with its dots. `from module import *` shows no names and adds none.
+    """
     found: dict[str, str] = {}
     for node in ast.walk(tree):
         for alias in node.names if isinstance(node, (ast.Import, ast.ImportFrom)) else ():
             if isinstance(node, ast.ImportFrom):
-                found[alias.asname or alias.name] = f"{node.module}.{alias.name}"
+                if alias.name != "*":
+                    parent = "." * node.level + (f"{node.module}." if node.module else "")
+                    found[alias.asname or alias.name] = parent + alias.name
             else:
                 first = alias.name.partition(".")[0]
                 found[alias.asname or first] = alias.name if alias.asname else first

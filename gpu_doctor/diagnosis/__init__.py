@@ -6,7 +6,7 @@ nothing of how a recording was made, nor of trials.
 
 from gpu_doctor.diagnosis.as_data import anatomy
 from gpu_doctor.diagnosis.diagnosis import Diagnosis, diagnose, judged, ranked
-from gpu_doctor.diagnosis.forecast.forecast import enough, worker_counts
+from gpu_doctor.diagnosis.forecast.forecast import fewest_near_best, worker_counts
 from gpu_doctor.diagnosis.forecast.prediction import Forecast
 from gpu_doctor.diagnosis.forecast.stages import OTHERS
 from gpu_doctor.diagnosis.rules import RULES, every_cause, every_rule
@@ -44,10 +44,10 @@ __all__ = [
     "by_reason",
     "diagnose",
     "ended_the_run",
-    "enough",
     "every_cause",
     "every_rule",
     "explain",
+    "fewest_near_best",
     "judged",
     "measure",
     "others_share",

@@ -57,7 +57,7 @@ class Waiting:
 
 def waiting(ranks: Sequence[Rank]) -> Waiting:
     """Compares the ranks of one job and finds the straggler."""
-    reason = _no_verdict(ranks)
+    reason = _why_no_verdict(ranks)
     if reason:
         return Waiting(reason)
     own = _by_devices(ranks) if ranks[0].setup.on_gpu else _by_hosts(ranks)
@@ -81,7 +81,7 @@ def waiting(ranks: Sequence[Rank]) -> Waiting:
     )
 
 
-def _no_verdict(ranks: Sequence[Rank]) -> str:
+def _why_no_verdict(ranks: Sequence[Rank]) -> str:
     """Returns the reason why the ranks cannot be compared, or '' if they can."""
     if len(ranks) < 2:
         return "fewer than two ranks left a recording"

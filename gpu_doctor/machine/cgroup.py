@@ -35,7 +35,7 @@ def quota_cores(root: Path = ROOT) -> float | None:
 def cpu_seconds(root: Path = ROOT) -> float | None:
     """Returns the CPU time of all processes in the group so far, in s; None if it cannot be read."""
     for folder in _folders("v2", root):
-        used = counted(folder / "cpu.stat", "usage_usec")
+        used = number_after(folder / "cpu.stat", "usage_usec")
         if used is not None:
             return used * 1e-6
     for folder in _folders("cpuacct", root):
@@ -58,7 +58,7 @@ def memory_bytes(root: Path = ROOT) -> tuple[int, int] | None:
         for folder in _folders(kind, root):
             limit, used = _text(folder / limit_name), _text(folder / use_name)
             if limit.isdigit() and used.isdigit() and int(limit) < _UNLIMITED_BYTES:
-                found.append((int(limit), max(int(used) - (counted(folder / "memory.stat", cache) or 0), 0)))
+                found.append((int(limit), max(int(used) - (number_after(folder / "memory.stat", cache) or 0), 0)))
     return min(found, key=lambda group: group[0] - group[1], default=None)
 
 
@@ -69,7 +69,7 @@ def oom_kills(root: Path = ROOT) -> int | None:
     """
     for kind, name in (("v2", "memory.events"), ("memory", "memory.oom_control")):
         for folder in _folders(kind, root)[:1]:
-            killed = counted(folder / name, "oom_kill")
+            killed = number_after(folder / name, "oom_kill")
             if killed is not None:
                 return killed
     return None
@@ -120,7 +120,7 @@ def _ratio(quota: str, period: str) -> float | None:
     return int(quota) / int(period) if quota.isdigit() and period.isdigit() and int(period) > 0 else None
 
 
-def counted(path: Path, name: str) -> int | None:
+def number_after(path: Path, name: str) -> int | None:
     """Returns the number after a name in a file of the kernel's with one name a line; None if it is not there."""
     for line in _text(path).splitlines():
         key, _, value = line.partition(" ")

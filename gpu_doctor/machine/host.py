@@ -144,7 +144,7 @@ def held_bytes(status: Path = Path("/proc/self/status")) -> tuple[int, int] | No
 
 def swapped_in_bytes(vmstat: Path = Path("/proc/vmstat")) -> int | None:
     """Returns the bytes that the machine has read back from swap since it started; None on systems without /proc."""
-    pages = cgroup.counted(vmstat, "pswpin")
+    pages = cgroup.number_after(vmstat, "pswpin")
     return None if pages is None else pages * _PAGE_BYTES
 
 

@@ -82,6 +82,8 @@ class Cell:
         shown = list[AlreadyShown]()
 
         def noting(original: Callable[..., Any]) -> Callable[..., Any]:
+            """Wraps `showtraceback`: stores the error that it shows."""
+
             @functools.wraps(original)
             def showtraceback(*given: Any, **named: Any) -> Any:
                 error = sys.exc_info()[1]

@@ -23,11 +23,13 @@ def teach(shell: Any) -> None:
     """Adds our completion to a shell."""
 
     def since_8_6(context: Any) -> dict[str, Any]:
+        """Returns the completions in the form of IPython 8.6 and later."""
         typed, found = completed(shell, context.text_until_cursor)
         shown = [ipython.SimpleCompletion(text=word, type="magic") for word in found]
         return {"completions": shown, "matched_fragment": typed, "suppress": bool(found), "ordered": True}
 
     def before_8_6(line: str) -> list[str]:
+        """Returns the completions in the form before IPython 8.6."""
         return completed(shell, shell.Completer.text_until_cursor)[1]
 
     ours: Any = before_8_6 if _context_matcher is None else _context_matcher(identifier=_MAGIC)(since_8_6)

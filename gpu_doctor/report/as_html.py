@@ -18,8 +18,7 @@ from gpu_doctor.report.contract import Result
 from gpu_doctor.report.plan import GAIN
 from gpu_doctor.report.runs import Row, columns
 from gpu_doctor.svg import anatomy as anatomy_bar
-from gpu_doctor.svg import as_image
-from gpu_doctor.svg import spread as spread_line
+from gpu_doctor.svg import as_image, spread_line
 from gpu_doctor.trials.compare import Effect
 
 _CELL: Final = "padding:3px 10px 3px 0;vertical-align:top"

@@ -165,7 +165,7 @@ def seconds_of(steps: Steps, clocked: bool) -> dict[Line, Column]:
     return found
 
 
-class Tail:
+class Points:
     """The stored points of one line, with a record of which ones the page already has."""
 
     def __init__(self, most: int = MOST_POINTS) -> None:
@@ -225,7 +225,7 @@ class Layer:
         """
         self.name = name
         self.lines: dict[str, Line] = {}
-        self.tails: dict[str, Tail] = {}
+        self.tails: dict[str, Points] = {}
         self.marks = Marks()
         self.elapsed_s = 0.0
         self._feed: Feed | None = feed
@@ -248,7 +248,7 @@ class Layer:
         self._cursor = replace(news.cursor, rows=news.cursor.rows - (len(news.steps) - len(steps)))
         self.elapsed_s = news.elapsed_s
         if news.reset:
-            self.tails.update({line.key: Tail() for line in (STEP, WAIT, HIDDEN) if line.key in self.tails})
+            self.tails.update({line.key: Points() for line in (STEP, WAIT, HIDDEN) if line.key in self.tails})
             self.marks, self._last_epoch, self._evaluating = Marks(), 0.0, False
         for series in news.series:
             self._metrics.setdefault(series_key(series.metric), series.metric)
@@ -274,7 +274,7 @@ class Layer:
         line = line_of(series.metric, self._several)
         if line is None:
             return
-        self._tail(key).add(series.times_s, series.values * line.scale)
+        self._points_of(key).add(series.times_s, series.values * line.scale)
         if key not in self.lines and (line.plot != "memory" or np.nanmax(series.values, initial=0.0) > 0):
             self.lines[key] = line
 
@@ -282,9 +282,10 @@ class Layer:
     def _several(self) -> bool:
         return len({metric.device for metric in self._metrics.values()} - {None}) > 1
 
-    def _tail(self, key: str) -> Tail:
+    def _points_of(self, key: str) -> Points:
+        """Returns the stored points of a line, which it makes the first time."""
         if key not in self.tails:
-            self.tails[key] = Tail()
+            self.tails[key] = Points()
         return self.tails[key]
 
     def _add_steps(self, steps: Steps) -> None:
@@ -294,7 +295,7 @@ class Layer:
             # A loop without a loader has no wait: it gets no line instead of a line at zero.
             if line.key in self.lines or (np.nansum(seconds) > 0 if line is WAIT else not np.isnan(seconds).all()):
                 self.lines[line.key] = line
-                self._tail(line.key).add(end, 1e3 * steps.per_batch(seconds))
+                self._points_of(line.key).add(end, 1e3 * steps.per_batch(seconds))
 
     def _add_marks(self, steps: Steps) -> None:
         epochs = np.concatenate([[self._last_epoch], steps.epoch])

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any, Final
 
-from gpu_doctor.diagnosis import Diagnosis, Safety, Vitals, enough, worker_counts
+from gpu_doctor.diagnosis import Diagnosis, Safety, Vitals, fewest_near_best, worker_counts
 from gpu_doctor.diagnosis.forecast.forecast import forecast
 from gpu_doctor.recording import Settings, SettingValue
 from gpu_doctor.trials import knobs
@@ -76,7 +76,7 @@ def _workers(v: Vitals, kept: Settings, tried: Sequence[Mapping[str, Any]]) -> d
         if found is not None:
             seen[count] = found
     best = max((other.speedup for other in seen.values()), default=0.0)
-    chosen = enough(seen, ENOUGH) if best >= WORTH else None
+    chosen = fewest_near_best(seen, ENOUGH) if best >= WORTH else None
     return {} if chosen is None else {"num_workers": chosen[0], **staying}
 
 

@@ -64,7 +64,7 @@ class Ranks:
         It is made when the first ranks start, and removed together with this object.
         """
         if not self._folder:
-            self._folder = scratch.made() or ""
+            self._folder = scratch.make_folder() or ""
             weakref.finalize(self, _remove, self._folder, os.getpid())
         return self._folder
 

@@ -282,7 +282,11 @@ class Runner:
         self._said = progress
 
     def roots(self) -> tuple[Any, ...]:
-        """Returns the objects that a snapshot copies besides the namespace: the code, and objects of its newest run."""
+        """Returns the objects that a snapshot copies besides the namespace.
+
+        These are what the code is made of, and the optimizers, models and loaders remembered in its newest run that
+        remembered any. Collects garbage if one of these has no name.
+        """
         named = {id(value) for value in self.namespace.values()}
         if any(ref() is not None and id(ref()) not in named for ref in self._met):
             gc.collect()  # a model that only a reference cycle holds is unused: copying its state would cost memory
@@ -311,10 +315,12 @@ class Runner:
 
     @contextmanager
     def unseen(self, begin: Callable[[Recorder], None]) -> Iterator[None]:
-        """Hides a side from views, because its times include those of a counter or profiler.
+        """Hides runs from the live view, because their times include those of a counter or profiler.
+
+        While it is active, `begin` is called in place of `on_begin`.
 
         Args:
-            begin: called with the recorder of the side when it opens.
+            begin: called with each recorder that opens.
         """
         outer, self.on_begin = self.on_begin, lambda recorder, role: begin(recorder)
         try:

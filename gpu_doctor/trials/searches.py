@@ -85,7 +85,7 @@ def combinations(grid: Mapping[str, Sequence[SettingValue]], most: int) -> list[
 
 
 def _once_each(values: Sequence[SettingValue]) -> list[SettingValue]:
-    """Values in order without repeats; True and 1 are two values."""
+    """Returns the values in order, without repeats; True and 1 are two values."""
     kept: list[SettingValue] = []
     for value in values:
         if not any(type(value) is type(other) and value == other for other in kept):

@@ -203,7 +203,5 @@ def names_in(code: types.CodeType) -> frozenset[str]:
     """Returns the global names in compiled code, and in the functions and classes inside it."""
     names = {str(instruction.argval) for instruction in dis.get_instructions(code) if instruction.opname in _GLOBAL}
     return frozenset(
-        names.union(
-            *(names_in(instruction) for instruction in code.co_consts if isinstance(instruction, types.CodeType))
-        )
+        names.union(*(names_in(constant) for constant in code.co_consts if isinstance(constant, types.CodeType)))
     )

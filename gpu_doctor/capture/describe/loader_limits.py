@@ -151,7 +151,7 @@ def _unpicklable(loader: Any, values: dict[str, Any]) -> str:
     for argument in ("dataset", "collate_fn", "worker_init_fn"):
         value = values.get(argument)
         for part in parts(value, OBJECT_DEPTH, _pickles_attributes) if value is not None else ():
-            obstacle = _cannot_travel(part, main_travels)
+            obstacle = _pickling_obstacle(part, main_travels)
             if obstacle:
                 inside = "is" if part is value else "holds"
                 return f"Workers start by {method}, which needs pickling, but {argument} {inside} {obstacle}."
@@ -170,7 +170,7 @@ def _trains_on_import() -> bool:
     return _GUARD.search(text) is None
 
 
-def _cannot_travel(part: Any, main_travels: bool) -> str:
+def _pickling_obstacle(part: Any, main_travels: bool) -> str:
     """Returns the reason why an object cannot be pickled for a worker, and what to do; empty if it probably can."""
     name = getattr(part, "__qualname__", "")
     kind = type(part)

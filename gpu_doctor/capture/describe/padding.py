@@ -106,14 +106,17 @@ def _padded_tokens(name: str, rows: Array) -> Padded | None:
         values, counts = np.unique(turned[:, -1], return_counts=True)
         value = values[counts.argmax()]
         if counts.max() >= (1.0 - MOST_ROWS_REAL) * len(rows):
-            lengths = _lengths(turned != value)
+            lengths = _lengths_without_padding(turned != value)
             if lengths is not None:
                 return Padded(name, str(value), rows.shape[1], lengths)
     return None
 
 
-def _lengths(real: Array) -> Array | None:
-    """Returns each row's length without the run at its end; None if the run's value also occurs elsewhere."""
+def _lengths_without_padding(real: Array) -> Array | None:
+    """Returns each row's length without the run at its end.
+
+    None if nothing or everything is padded, or if the run's value also occurs elsewhere.
+    """
     lengths = _ends(real)
     if not lengths.max() or lengths.min() == real.shape[1]:
         return None

@@ -30,7 +30,7 @@ from gpu_doctor.recording import Fetch, LineCost
 
 MOST_SIZES: Final = 64
 """Most batches per loader whose bytes and tensors are counted."""
-_staying: weakref.WeakKeyDictionary[Any, tuple[SlotFile, int]] = weakref.WeakKeyDictionary()
+_persistent: weakref.WeakKeyDictionary[Any, tuple[SlotFile, int]] = weakref.WeakKeyDictionary()
 """File and first slot of each iterator whose persistent workers have our meter from an earlier run."""
 
 
@@ -65,19 +65,19 @@ class FetchBook:
         """Copies the workers' tallies and removes the file, at the run's end."""
         with contextlib.ExitStack() as ends:  # each callback runs, whatever the others raise
             if self._file is not None:
-                stays = any(file is self._file for file, _ in _staying.values())
+                stays = any(file is self._file for file, _ in _persistent.values())
                 ends.callback(self._file.remove, unmap=not stays)
-            ends.callback(self._end_generation)
+            ends.callback(self._end_run)
             ends.callback(self.meter.counters.close)
             closed = {key: [file.copy(slot) for file, slot in self._places(key)] for key in self._slots}
             self._closed = closed
         if any(tally.failed for tallies in closed.values() for tally in tallies):
             self._recorder.note("gpu_doctor stopped timing fetches in a worker because of an internal error.")
 
-    def _end_generation(self) -> None:
+    def _end_run(self) -> None:
         """Tells the workers, through their files, that the run is over."""
         for file in {file for places in self._slots.values() for file, _, _ in places}:
-            file.generation = 0.0
+            file.run_began = 0.0
         self._slots.clear()
 
     def own(self, key: str, iterator: Any) -> Tally | None:
@@ -117,22 +117,25 @@ class FetchBook:
             self._opening.patches.restore()
 
     def _reuse_workers(self, iterator: Any, key: str, workers: int) -> None:
-        """Makes persistent workers of an earlier run measure for this run."""
-        file, slot = _staying.get(iterator, (None, 0))
+        """Makes persistent workers of an earlier run measure for this run.
+
+        Clears their slots if the earlier run has ended; does nothing if an entry of this loader has the file already.
+        """
+        file, slot = _persistent.get(iterator, (None, 0))
         known = self._slots.setdefault(key, [])
         if file is None or any(known_file is file for known_file, _, _ in known):
             return
-        if file.generation == 0.0:
+        if file.run_began == 0.0:
             for worker_slot in range(slot, min(slot + workers, MOST_SLOTS)):
                 file.clear(worker_slot)
-            file.generation = time.time()
+            file.run_began = time.time()
         known.append((file, slot, workers))
 
     def _slot(self, key: str, workers: int) -> tuple[SlotFile, int]:
         """Returns the file and the first slot for a loader's workers; makes them if there are none yet."""
         if self._file is None:
             self._file = SlotFile.made()
-            self._file.generation = time.time()
+            self._file.run_began = time.time()
         places = self._slots.setdefault(key, [])
         found = next((first for file, first, count in places if file is self._file and count >= workers), None)
         if found is None:
@@ -245,7 +248,7 @@ class Opening:
         loader, self._loader = self._loader, None  # do not keep the loader alive
         made = getattr(loader, "_iterator", None)
         if made is not None:
-            _staying[made] = self._place
+            _persistent[made] = self._place
 
 
 def _known(counted: float) -> float | None:

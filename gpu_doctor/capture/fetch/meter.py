@@ -106,17 +106,17 @@ class WorkerMeter(Meter):
         here = get_ident()
         super().__init__(lambda: here, on_error=self._fail)
         self._file, self._slot = file, slot
-        self._generation = 0.0
+        self._run_began = 0.0
         self._lines: FetchLines | None = None
         self._fetching = self._broken = False
 
     def begins(self, fetcher: Any) -> MeteredFetch | None:
-        """Starts to measure a fetch; None also if the run is over. A new generation in the file starts a new run."""
+        """Starts to measure a fetch; None also if the run is over. A new `run_began` in the file starts a new run."""
         if self._fetching or self._broken:
             return None
-        generation = self._file.generation
-        if generation != self._generation:
-            self._renew(generation)
+        run_began = self._file.run_began
+        if run_began != self._run_began:
+            self._renew(run_began)
         fetch = super().begins(fetcher)
         self._fetching = fetch is not None
         return fetch
@@ -126,15 +126,15 @@ class WorkerMeter(Meter):
         self._fetching = False
         super().leave(fetch)
 
-    def _renew(self, generation: float) -> None:
-        """Starts to measure for the run of this generation; 0 = stops."""
-        self._generation = generation
+    def _renew(self, run_began: float) -> None:
+        """Starts to measure for the run that began at `run_began`; 0.0 = stops."""
+        self._run_began = run_began
         self._stop_sampling()
         self.tally = None
-        if generation:
+        if run_began:
             self.tally = self._file.tally(self._slot)
             file = self._file
-            self._lines = FetchLines(self.tally.page, FLOOR, lambda: file.generation == generation)
+            self._lines = FetchLines(self.tally.page, FLOOR, lambda: file.run_began == run_began)
             self._lines.start()
 
     def _fail(self, error: Exception) -> None:

@@ -26,7 +26,7 @@ OLD_S: Final = 60.0
 """Least age, in seconds, of a file to remove: a younger one may not be locked yet."""
 
 
-def made(size: int) -> str:
+def make_file(size: int) -> str:
     """Makes a sparse scratch file of `size` bytes and returns its path; removes unused old ones first.
 
     Raises:

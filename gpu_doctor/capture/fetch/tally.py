@@ -127,21 +127,21 @@ class SlotFile:
         with Path(path).open("r+b") as file:
             scratch.hold(file.fileno())
             self.map = mmap.mmap(file.fileno(), 0)  # keeps a copy of the descriptor, and with it the lock
-        self._generation = memoryview(self.map)[:8].cast("d")
+        self._run_began = memoryview(self.map)[:8].cast("d")
 
     @classmethod
     def made(cls) -> SlotFile:
         """Makes a new file; unused slots take no memory."""
-        return cls(scratch.made(FIRST_BYTES + SLOT_BYTES * MOST_SLOTS))
+        return cls(scratch.make_file(FIRST_BYTES + SLOT_BYTES * MOST_SLOTS))
 
     @property
-    def generation(self) -> float:
-        """Number that identifies the run; 0 when the run is over and workers are to stop measuring."""
-        return self._generation[0]
+    def run_began(self) -> float:
+        """Time when the run began, in s, which identifies it; 0.0 once it is over and workers are to stop measuring."""
+        return self._run_began[0]
 
-    @generation.setter
-    def generation(self, value: float) -> None:
-        self._generation[0] = value
+    @run_began.setter
+    def run_began(self, value: float) -> None:
+        self._run_began[0] = value
 
     def remove(self, unmap: bool) -> None:
         """Removes the file; other processes that have mapped it keep their view.
@@ -152,7 +152,7 @@ class SlotFile:
             unmap: True if this process no longer needs its own view.
         """
         if unmap:
-            self._generation.release()
+            self._run_began.release()
             with contextlib.suppress(BufferError):  # a reader uses a slot: the view goes with the last reader
                 self.map.close()
         with contextlib.suppress(OSError):

@@ -38,6 +38,8 @@ class WorkerInit:
         meter, patches, seen = WorkerMeter(SlotFile(self._path), slot), Patches(), set[type]()
 
         def noticing(create: Callable[..., Any]) -> Any:
+            """Wraps `create_fetcher`: the class of each new fetcher gets the meter."""
+
             def create_fetcher(*args: Any, **options: Any) -> Any:
                 __tracebackhide__ = True
                 fetcher = create(*args, **options)

@@ -197,7 +197,7 @@ class MarkReader:
         self._phases = phases
         self._table.add_device(step.row, step.generation, (*tally.values(), *self._since_values(step)))
         self._own_s = tally.own_s
-        self._done_aside(before, end_s)
+        self._release_side_copies(before, end_s)
         return True
 
     def _window(self, before: Marked, begin: Marked, end: Marked) -> Window | None:
@@ -212,8 +212,13 @@ class MarkReader:
         end_s = clock.seconds(zero, end.put.mark) if clock.done(end.put.mark) else float("inf")
         return Window(begin_s, end_s, True) if begin_s == begin_s and end_s == end_s else None
 
-    def _done_aside(self, before: Marked, end_s: float) -> None:
-        """Drops copies on other streams that ended before the step's end, `end_s` device seconds after `before`."""
+    def _release_side_copies(self, before: Marked, end_s: float) -> None:
+        """Drops copies on other streams that ended before the step's end, and the oldest others above MOST_ASIDE.
+
+        Args:
+            before: last mark of the step before.
+            end_s: the step's end, in device seconds after `before`.
+        """
         unfinished = []
         for pair in self._aside:
             window = self._window(before, *pair)

@@ -201,6 +201,7 @@ def _gradient(scope: TapScope, by_hand: ByHand, original: Callable[..., Any]) ->
             return False
 
     def begins(*args: Any, **kwargs: Any) -> bool | None:
+        """Counts and records a backward: as training if it differentiates by the parameters; None if not recorded."""
         if not recorder.started():
             return None
         scope.evaluations.backwards += 1

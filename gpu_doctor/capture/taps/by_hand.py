@@ -60,7 +60,7 @@ class ByHand:
         self._done = True
         leaves = self._alive()
         if self._record(leaves) and leaves:
-            self._scope.recorder.facts.update(models.described(self._found.learned(leaves), leaves))
+            self._scope.recorder.facts.update(models.described(self._found.trained_by_hand(leaves), leaves))
 
     def _made(self, optimizer: Any) -> None:
         if leaves := self._alive():

@@ -31,6 +31,7 @@ def watched() -> Callable[[], None]:
     before = {place for place, _ in _built()}
 
     def put_back() -> None:
+        """Clears each table built since, and puts torch's functions back into the table of rules."""
         for place, table in _built():
             if place in before:
                 continue

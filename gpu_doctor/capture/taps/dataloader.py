@@ -120,20 +120,20 @@ class LoaderState:
         return self.deliveries.put(source)
 
     def padding(self) -> tuple[Padding, ...] | None:
-        """Returns the padding in the batches that are trained on; None if none was sampled."""
-        sampled = self._trained_on()
+        """Returns the padding in the sampled batches of the first training loader; None without such a loader."""
+        sampled = self._first_training_samples()
         return sampled.padding.facts() if sampled is not None else None
 
     def kept_batches(self) -> KeptBatches | None:
-        """Returns how many of the batches that are trained on stay alive; None if no sampled batch is old enough.
+        """Returns how many batches of the first training loader stay alive; None if no sampled batch is old enough.
 
         Batches of an iterator that was made before the run count if no training loader is known.
         """
-        sampled = self._trained_on() or self.sampled.get("")
+        sampled = self._first_training_samples() or self.sampled.get("")
         return sampled.marks.found if sampled is not None else None
 
-    def _trained_on(self) -> BatchSamples | None:
-        """Returns the samples of the first training loader; None if there is none."""
+    def _first_training_samples(self) -> BatchSamples | None:
+        """Returns the samples of the first training loader; None if no training loader was sampled."""
         return next((sampled for key, sampled in self.sampled.copy().items() if self.role_of(key) == "training"), None)
 
 
@@ -160,6 +160,7 @@ def _opening(state: LoaderState, original: Callable[[Any], Any]) -> Callable[[An
     recorder, log, clock = state.recorder, state.recorder.log, state.recorder.clock
 
     def begins(loader: Any) -> Any:
+        """Records the begin, searches for new models, and names the loader; None for a call that is not recorded."""
         if (get_ident() != log.thread and not recorder.adopt()) or get_ident() == state.waiting_thread:
             return None
         if log.marker is not None:
@@ -171,6 +172,7 @@ def _opening(state: LoaderState, original: Callable[[Any], Any]) -> Callable[[An
         return loader, key, state.book.opening(loader, key)
 
     def made(token: Any, iterator: Any) -> None:
+        """Adds the iterator and its start-up time to the state, and records the end."""
         now, (loader, key, starting) = clock(), token  # our own work from here on is no part of the opening
         if starting is not None:
             starting.end(is_made=True)
@@ -195,6 +197,9 @@ def _opening(state: LoaderState, original: Callable[[Any], Any]) -> Callable[[An
 
 def _pulling(state: LoaderState, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """Wraps the iterators' `__next__`: records the wait for each batch, its number of samples, and its fetch.
+
+    Before the original call it records the request; after it, the batch, its number of samples, and a sample of it if
+    one is due.
 
     The code of `fence.py` is written out here: every step passes through, and each further call would slow it down.
     """

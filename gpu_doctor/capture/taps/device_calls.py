@@ -195,6 +195,7 @@ def _waiting(recorder: Recorder) -> Callable[[], bool]:
     cuda, mps = torch.cuda.synchronize, torch.mps.synchronize
 
     def waits() -> bool:
+        """Waits for all devices of the setup and the model; returns False if it did not wait."""
         setup = recorder.setup()
         used = {setup.device, *(setup.model.device_bytes if setup.model is not None else ())}
         cards = sorted(device for device in used if device.startswith("cuda"))

@@ -78,7 +78,7 @@ class Discovery:
 
     def optimized(self, optimizer: torch.optim.Optimizer) -> None:
         """Searches for the modules of an optimizer that is about to be used for the first time."""
-        self._trains(optimizer, type(optimizer).__name__, parameters_of(optimizer))
+        self._mark_and_seek(optimizer, type(optimizer).__name__, parameters_of(optimizer))
         self._scope.stepped.join(self._boxes)
 
     def made(self, optimizer: torch.optim.Optimizer) -> None:
@@ -90,12 +90,16 @@ class Discovery:
         if not all(p in self._scope.owned for p in owned):
             self._seek(optimizer, type(optimizer).__name__, owned)
 
-    def learned(self, leaves: list[torch.Tensor]) -> list[nn.Module]:
-        """Searches for the modules of parameters that the loop updates itself; returns those already known."""
-        self._trains(self, "the loop", leaves)
+    def trained_by_hand(self, leaves: list[torch.Tensor]) -> list[nn.Module]:
+        """Marks the modules of `leaves`, which a loop without an optimizer updates, as trained, and searches for them.
+
+        Returns:
+            The outermost modules known by now that hold any of `leaves`.
+        """
+        self._mark_and_seek(self, "the loop", leaves)
         return self._models.holding(leaves)
 
-    def _trains(self, owner: object, who: str, parameters: list[torch.Tensor]) -> None:
+    def _mark_and_seek(self, owner: object, who: str, parameters: list[torch.Tensor]) -> None:
         """Marks the modules of the parameters as trained, and searches for those that are not known.
 
         Args:
@@ -182,8 +186,11 @@ class Discovery:
                     "timed, and the model is not described."
                 )
 
-    def rest(self, _: int = 0) -> None:
-        """Searches on as steps end in a loop without an optimizer, until a known model was called."""
+    def on_step_without_optimizer(self, _: int = 0) -> None:
+        """Counts a step against the searches; without a search, waits for the next call if no known model was called.
+
+        Does nothing in a loop with an optimizer.
+        """
         if self._recorder.log.trains:
             return
         if self._sought:
@@ -308,10 +315,10 @@ def discover(scope: TapScope) -> Discovery:
     scope.pulled.append(found.named)
     scope.made.append(found.made)
     scope.optimized.append(found.optimized)
-    recorder.listeners.on_steps(found.rest)
+    recorder.listeners.on_steps(found.on_step_without_optimizer)
 
     def end() -> None:
-        recorder.listeners.off_steps(found.rest)
+        recorder.listeners.off_steps(found.on_step_without_optimizer)
         found.end()
 
     scope.at_end(end)

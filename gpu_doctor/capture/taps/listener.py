@@ -61,7 +61,7 @@ class Listener:
         self.inner: Any = None
         """Handle of a hook inside the module. Its first forward removes the hook, unless it is interrupted."""
         self._call: weakref.ref[Call] | None = None
-        self._stored: Call | None = None
+        self._set_aside: Call | None = None
         """Our call, while it is off the module."""
 
     def look_inside(self, module: nn.Module) -> None:
@@ -82,7 +82,7 @@ class Listener:
         """Puts a new call of ours on the module, around the module's own compiled call if there is any."""
         call = Call(self._recording_call(self, self.ref, own))
         setattr(call, models.OURS, own)
-        self._call, self._stored = weakref.ref(call), None
+        self._call, self._set_aside = weakref.ref(call), None
         setattr(module, models.CALL, call)
 
     @property
@@ -91,15 +91,18 @@ class Listener:
         return getattr(self._call and self._call(), models.OURS, None)
 
     def back(self) -> None:
-        """Puts our call back on the module, around a compiled call that `module.compile()` has stored meanwhile."""
-        module, stored = self.ref(), self._stored
-        if module is None or stored is None:
+        """Puts our call back on the module after `remove`.
+
+        If `module.compile()` has put another call there meanwhile, a new call of ours goes around that one.
+        """
+        module, ours = self.ref(), self._set_aside
+        if module is None or ours is None:
             return
         current = vars(module).get(models.CALL)
         if current is not self._own:
             self._listen(module, current)
         else:
-            vars(module)[models.CALL], self._stored = stored, None
+            vars(module)[models.CALL], self._set_aside = ours, None
 
     def on(self) -> bool:
         """Returns True if our call is on the module."""
@@ -110,7 +113,7 @@ class Listener:
         """Takes our call off the module and puts back the module's own; a call that replaced ours stays."""
         module = self.ref()
         if module is not None and self.on():
-            self._stored, own = vars(module)[models.CALL], self._own
+            self._set_aside, own = vars(module)[models.CALL], self._own
             if own is None:
                 delattr(module, models.CALL)
             else:
@@ -126,4 +129,4 @@ class Listener:
         self.remove()
         if self.inner is not None:
             self.inner.remove()
-        self._call = self._stored = self.inner = None
+        self._call = self._set_aside = self.inner = None

@@ -83,10 +83,10 @@ def best_workers(vitals: Vitals) -> tuple[int, Forecast] | None:
         The number and its forecast; None if the fetch was not timed.
     """
     known = {n: found for n in worker_counts(vitals) if (found := _pipeline(vitals, {"num_workers": n})) is not None}
-    return enough({n: found for n, found in known.items() if found.pays} or known)
+    return fewest_near_best({n: found for n, found in known.items() if found.pays} or known)
 
 
-def enough(known: Mapping[int, Forecast], margin: float = GOOD_ENOUGH) -> tuple[int, Forecast] | None:
+def fewest_near_best(known: Mapping[int, Forecast], margin: float = GOOD_ENOUGH) -> tuple[int, Forecast] | None:
     """Finds the smallest number of workers within `margin` of the best; None if `known` is empty.
 
     Args:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Final
 
 from gpu_doctor import formatting
-from gpu_doctor.diagnosis.forecast.forecast import best_workers, enough, forecast, worker_counts
+from gpu_doctor.diagnosis.forecast.forecast import best_workers, fewest_near_best, forecast, worker_counts
 from gpu_doctor.diagnosis.forecast.prediction import Forecast
 from gpu_doctor.diagnosis.forecast.stages import fetched_s
 from gpu_doctor.diagnosis.rules.rule import Prescription, Safety
@@ -127,7 +127,7 @@ def surplus_workers(vitals: Vitals) -> tuple[int, Forecast] | None:
         return None
     counts = [n for n in worker_counts(vitals) if n <= max(vitals.usable_cores, 1)]
     known = {n: found for n in counts if (found := forecast(vitals, {"num_workers": n})) is not None and found.pays}
-    return enough(known)
+    return fewest_near_best(known)
 
 
 def fewer_workers(loader: LoaderSetup | None, count: int) -> Prescription:

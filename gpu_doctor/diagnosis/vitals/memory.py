@@ -106,7 +106,7 @@ def memory(recording: Recording, steps: Steps, begin_s: float) -> dict[str, Any]
     found |= (
         _growing("host", host, host, steps, since_s, room)
         or _by_batches(batches, host, steps, room)
-        or (_by_graphs(host, steps, begin_s, room) if found["graphs_kept"] else {})
+        or (_growth_by_kept_graphs(host, steps, begin_s, room) if found["graphs_kept"] else {})
     )
     device = recording.setup.gpu_index
     if device is None:
@@ -177,12 +177,13 @@ def _by_batches(
     return _at(rate, float(done[-1] - done[0]), free_bytes)
 
 
-def _by_graphs(
+def _growth_by_kept_graphs(
     readings: Series | None, steps: Steps, begin_s: float, free_bytes: float | None
 ) -> dict[str, float | None]:
-    """Computes the host's growth from few readings, if each is higher than the one before.
+    """Returns the host's growth and the steps until its memory is full; empty if a reading is no higher than the last.
 
-    It is meant for runs in which every followed graph is kept; other runs need more readings.
+    As few as FEWEST_RISING readings suffice. Only for runs whose autograd graphs outlive their steps (`graphs_kept`);
+    other runs need more readings.
     """
     if readings is None:
         return {}

@@ -184,6 +184,7 @@ def _dumped(value: Any, space: dict[str, Any], reach: Reach, pickler: type[Any])
 
     class Pickler(pickler):  # type: ignore[misc]
         def reducer_override(self, item: Any) -> Any:
+            """Reduces a function of the cell without the names that the cell binds, and a loader without workers."""
             reduced = super().reducer_override(item)
             if isinstance(item, types.FunctionType) and item.__globals__ is space and isinstance(reduced, tuple):
                 return _without_made(reduced, reach)

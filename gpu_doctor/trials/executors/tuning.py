@@ -131,6 +131,7 @@ def tuned(
     raised: list[BaseException] = []
 
     def fit() -> None:
+        """Runs the sweep in a folder of its own; stores any error but `Ended`."""
         try:
             with tempfile.TemporaryDirectory(prefix="gpu_doctor-") as folder:
                 _tuner(entries, sent, resources, watch, folder, steps, seconds).fit()

@@ -98,6 +98,8 @@ def _replaying(setup: Setup) -> Iterator[None]:
     ordinals, held = loaders.Ordinals(), dict[str, Replayed]()
 
     def iterate(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        """Wraps `__iter__`: the loaders meant fetch a pass once, and give it again from memory."""
+
         @functools.wraps(original)
         def __iter__(self: Any) -> Any:
             if loaders.key_stem_of(self) not in stems:

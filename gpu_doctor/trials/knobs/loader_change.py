@@ -46,6 +46,7 @@ def apply(loader: AnyLoader, change: Mapping[str, Any]) -> Callable[[], None]:
     held = weakref.ref(loader)
 
     def undo() -> None:
+        """Ends workers started meanwhile, and puts back attributes that nobody else changed since."""
         still = held()
         if still is None:
             return

@@ -109,6 +109,7 @@ def _named(recorder: Recorder, called: Callers, namespace: Mapping[str, Any]) ->
     """
 
     def ended(now: int) -> None:
+        """Adds the names of the modules seen by now, and clears the counts, after a step."""
         if recorder.step_count >= CALLED:  # restoring the state calls operators, too
             called.over = True
             return
@@ -144,6 +145,7 @@ class _Profiled:
         """Prepares for a run that begins: listens to its steps and marks its phases."""
 
         def ended(now: int) -> None:
+            """Starts the profiler after WARM steps, unless another one runs, and stops it after its own steps."""
             steps = recorder.step_count
             if self._profile is None and steps >= WARM and not self.refused:
                 if torch._C._autograd._profiler_enabled():

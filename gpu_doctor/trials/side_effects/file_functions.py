@@ -173,6 +173,8 @@ def _opening(original: Callable[..., Any], side: Side) -> Callable[..., Any]:
 
 
 def _os_opening(original: Callable[..., Any], side: Side) -> Callable[..., Any]:
+    """Replaces `os.open`: what it reads or writes is redirected to where the side has it."""
+
     def call(path: Any, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> Any:
         follows = not flags & getattr(os, "O_NOFOLLOW", 0)
         with side.busy():
@@ -197,6 +199,8 @@ def _os_opening(original: Callable[..., Any], side: Side) -> Callable[..., Any]:
 
 
 def _looking(follows: bool = True) -> Make:
+    """Replaces functions that read about a path; `follows`: symbolic links are followed unless the call says no."""
+
     def make(original: Callable[..., Any], side: Side) -> Callable[..., Any]:
         def call(path: Any, *args: Any, **named: Any) -> Any:
             with side.busy():
@@ -216,6 +220,8 @@ def _looking(follows: bool = True) -> Make:
 
 
 def _getting_folder(original: Callable[..., Any], side: Side) -> Callable[..., Any]:
+    """Replaces `os.getcwd`: returns the folder under the name that the user knows."""
+
     def call() -> Any:
         here = original()
         there = side.files.overlay.users(os.fsdecode(here))
@@ -236,6 +242,8 @@ def _names(side: Side, path: Any) -> list[str] | None:
 
 
 def _listing(original: Callable[..., Any], side: Side) -> Callable[..., Any]:
+    """Replaces `os.listdir`: returns the names as the side sees them."""
+
     def call(path: Any = None) -> Any:
         with side.busy(), _errors_of(path):
             names = _names(side, path)
@@ -247,6 +255,8 @@ def _listing(original: Callable[..., Any], side: Side) -> Callable[..., Any]:
 
 
 def _scanning(original: Callable[..., Any], side: Side) -> Callable[..., Any]:
+    """Replaces `os.scandir`: iterates over the names that the side sees."""
+
     def call(path: Any = None) -> Any:
         with side.busy(), _errors_of(path):
             names = _names(side, path)
@@ -349,6 +359,8 @@ def _marking(follows: bool = True, use: Use = CHANGE) -> Make:
 
 
 def _removing(original: Callable[..., Any], side: Side) -> Callable[..., Any]:
+    """Replaces functions that remove a path: the overlay records the removal."""
+
     def call(path: Any, *, dir_fd: int | None = None) -> None:
         with side.busy(), _errors_of(path):
             text = side.files.absolute(path, dir_fd)
@@ -361,6 +373,8 @@ def _removing(original: Callable[..., Any], side: Side) -> Callable[..., Any]:
 
 
 def _renaming(original: Callable[..., Any], side: Side) -> Callable[..., Any]:
+    """Replaces `os.rename` and `os.replace`: the overlay renames, unless both paths are outside it."""
+
     def call(src: Any, dst: Any, **folders: int | None) -> None:
         files = side.files
         with side.busy(), _errors_of(src, dst):
@@ -376,6 +390,8 @@ def _renaming(original: Callable[..., Any], side: Side) -> Callable[..., Any]:
 
 
 def _linking(original: Callable[..., Any], side: Side) -> Callable[..., Any]:
+    """Replaces `os.link`: both paths are redirected, and the new one counts as made."""
+
     def call(src: Any, dst: Any, **named: Any) -> None:
         with side.busy(), _errors_of(src, dst):
             old = side.files.changed(src, CHANGE, named.get("follow_symlinks", True), named.pop("src_dir_fd", None))
@@ -386,6 +402,8 @@ def _linking(original: Callable[..., Any], side: Side) -> Callable[..., Any]:
 
 
 def _linking_softly(original: Callable[..., Any], side: Side) -> Callable[..., Any]:
+    """Replaces `os.symlink`: the link is made where the side has it, and the overlay is read anew."""
+
     def call(src: Any, dst: Any, target_is_directory: bool = False, *, dir_fd: int | None = None) -> None:
         with side.busy(), _errors_of(src, dst):
             place = side.files.changed(dst, MAKE, False, dir_fd)

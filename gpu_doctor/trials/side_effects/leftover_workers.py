@@ -32,6 +32,8 @@ def parked(notes: list[str]) -> Iterator[None]:
     made: list[weakref.ref[Any]] = []
 
     def guarded(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        """Wraps `__iter__`: sets aside workers that a loader has from before, and records the iterator."""
+
         @functools.wraps(original)
         def __iter__(loader: Any) -> Any:
             ref = known.get(id(loader))

@@ -152,6 +152,7 @@ def _opener(file: Any, path: str | None) -> Callable[[], None]:
     mode = raw.mode
 
     def again() -> None:
+        """Opens the same objects again, on the same path and in the same mode."""
         if path is None:
             raise OSError("it was closed and has no name on the disk")
         vars(raw).pop("__IOBase_closed", None)  # where its flush looks

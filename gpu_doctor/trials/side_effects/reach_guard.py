@@ -89,6 +89,8 @@ class ReachGuard:
     # ---- what stands in place of a function ----------------------------------------------------------------------
 
     def _following(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """Returns the stand-in for `Thread.start`: a thread that a foreign thread starts is foreign, too."""
+
         def start(thread: Any, *args: Any, **named: Any) -> Any:
             if threading.current_thread() in self._foreign:
                 self._foreign.append(thread)
@@ -97,10 +99,12 @@ class ReachGuard:
         return start
 
     def _starting(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """Returns the stand-in for a process's `start`: refuses all but a data loader's workers and exempt callers."""
+
         def start(process: Any, *args: Any, **named: Any) -> Any:
             target = getattr(getattr(process, "_target", None), "__module__", None) or ""
             if not target.startswith(_LOADERS):
-                self._ask(PROCESSES, f"{type(process).__name__}.start")
+                self._pass_or_end(PROCESSES, f"{type(process).__name__}.start")
             self._local.starts = True
             try:
                 return original(process, *args, **named)
@@ -110,9 +114,11 @@ class ReachGuard:
         return start
 
     def _barred(self, original: Callable[..., Any], label: str) -> Callable[..., Any]:
+        """Returns the stand-in for a function that starts a process: refuses all but a worker's and exempt callers."""
+
         def barred(*args: Any, **named: Any) -> Any:
             if not getattr(self._local, "starts", False):
-                self._ask(PROCESSES, label)
+                self._pass_or_end(PROCESSES, label)
             result = original(*args, **named)
             if os.getpid() != self._process:
                 self._local.starts = False  # only the worker itself was allowed, not what it starts
@@ -121,25 +127,32 @@ class ReachGuard:
         return barred
 
     def _looking_up(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """Returns the stand-in for `getaddrinfo`: refuses a name of another machine, unless the caller is exempt."""
+
         def getaddrinfo(host: Any, *args: Any, **named: Any) -> Any:
             if _is_name(host):
-                self._ask(NETWORK, "socket.getaddrinfo", str(host))
+                self._pass_or_end(NETWORK, "socket.getaddrinfo", str(host))
             return original(host, *args, **named)
 
         return getaddrinfo
 
     def _sending(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        def send(own: Any, *args: Any, **named: Any) -> Any:
+        """Returns the stand-in for a socket's function: refuses an internet address, unless the caller is exempt.
+
+        Local sockets pass.
+        """
+
+        def reach(own: Any, *args: Any, **named: Any) -> Any:
             address = next((argument for argument in reversed(args) if isinstance(argument, tuple) and argument), None)
             if own.family in (socket.AF_INET, socket.AF_INET6) and address is not None:
-                self._ask(NETWORK, f"socket.{original.__name__}", str(address[0]))
+                self._pass_or_end(NETWORK, f"socket.{original.__name__}", str(address[0]))
             return original(own, *args, **named)
 
-        return send
+        return reach
 
     # ---- the decision --------------------------------------------------------------------------------------------
 
-    def _ask(self, kind: str, label: str, host: str = "") -> None:
+    def _pass_or_end(self, kind: str, label: str, host: str = "") -> None:
         """Lets a call pass, or ends the side.
 
         Raises:
@@ -148,13 +161,13 @@ class ReachGuard:
         what = label
         with suppress(Exception):  # a failure of our own check permits nothing
             frames = [*_outward(sys._getframe(2))]
-            if threading.current_thread() in self._foreign or _passes(kind, frames, host):
+            if threading.current_thread() in self._foreign or _is_exempt(kind, frames, host):
                 return
             what = _named(frames, label) + (f", to {host}" if host else "")
         if os.getpid() != self._process:
-            told = f"{kind}\0{what}".encode()[:_SLOT_BYTES]
+            reached = f"{kind}\0{what}".encode()[:_SLOT_BYTES]
             with suppress(ValueError):  # it is closed: the side is over
-                self._slot[: len(told)] = told
+                self._slot[: len(reached)] = reached
             raise Refused(what)
         self.reached = self.reached or (kind, what)
         raise RunEnded("refused")
@@ -170,7 +183,7 @@ def _module(frame: FrameType) -> str:
     return str(frame.f_globals.get("__name__") or "__main__")
 
 
-def _passes(kind: str, frames: list[FrameType], host: str) -> bool:
+def _is_exempt(kind: str, frames: list[FrameType], host: str) -> bool:
     """True if a call is not the user's, judged by the modules of Python that it goes through, and their caller."""
     through = list[str]()
     caller = ""

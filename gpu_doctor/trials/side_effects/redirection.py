@@ -59,7 +59,7 @@ class Redirection:
         """Sentences on what could not be restored."""
         self._namespace = namespace if namespace is not None else {}
         self._begun_elsewhere = root is not None
-        self._root = root or scratch.made()
+        self._root = root or scratch.make_folder()
         self._patches = Patches()
         self._process = os.getpid()
         self._others: weakref.WeakSet[threading.Thread] = weakref.WeakSet()

@@ -15,7 +15,7 @@ import psutil
 _NAME: Final = "gpu_doctor-side-{host}-{pid}-"
 
 
-def made() -> str | None:
+def make_folder() -> str | None:
     """Makes an empty temporary folder named after this process; returns its path, None if that fails."""
     try:
         return os.path.realpath(tempfile.mkdtemp(prefix=_NAME.format(host=_host(), pid=os.getpid())))

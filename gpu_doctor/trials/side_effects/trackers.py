@@ -92,6 +92,7 @@ def _exchanged(value: Any, make: Callable[[Any], Callable[..., Any]], patches: P
 
 
 def _muting(tracker: Tracker, held: dict[str, None], function: types.FunctionType) -> Callable[..., Any]:
+    """Returns a stand-in that records the tracker in `held` and returns an argument, the configuration, or NOTHING."""
     names, passed = bodies.parameters(function), tracker.passes.get(function.__name__)
 
     def muted(*args: Any, **named: Any) -> Any:
@@ -105,6 +106,7 @@ def _muting(tracker: Tracker, held: dict[str, None], function: types.FunctionTyp
 
 
 def _making(tracker: Tracker, held: dict[str, None], function: types.FunctionType) -> Callable[..., Any]:
+    """Returns a stand-in for a constructor: the object does nothing, and has the folder of a real one."""
     names = bodies.parameters(function)
 
     def make(*args: Any, **named: Any) -> None:

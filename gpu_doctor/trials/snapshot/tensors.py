@@ -109,6 +109,7 @@ class TensorStore:
         return found
 
     def _plan(self, tensor: torch.Tensor, users: dict[tuple[str, int], tuple[Any, list[torch.Tensor]]]) -> None:
+        """Adds a tensor, and plans a copy of it or of its storage (through `users`), or only a watch of big data."""
         leaf = tensor.is_leaf
         alias = tensor.detach()
         self._entries.append(

@@ -55,6 +55,7 @@ def _write_dict(value: dict[Any, Any], saved: dict[Any, Any]) -> None:
 
 
 def _dict_undo(value: dict[Any, Any]) -> Undo:
+    """Returns the undo of a dictionary: its items, their order, and its default factory."""
     # OrderedDict keeps an order of its own (move_to_end), which dict.items() does not show.
     order: Any = collections.OrderedDict if isinstance(value, collections.OrderedDict) else None
     saved = dict((order or dict).items(value))
@@ -93,6 +94,7 @@ def _frame_undo(value: Any) -> Undo:
 
 
 def _instance_undo(value: Any) -> Undo:
+    """Returns the undo of an instance: its class, its attributes, and its slots."""
     kind, attributes, slots = type(value), dict(dict_of(value)), slots_of(value)
 
     def undo() -> None:
@@ -110,6 +112,7 @@ def _instance_undo(value: Any) -> Undo:
 
 
 def _class_undo(cls: type) -> Undo:
+    """Returns the undo of the attributes of a class."""
     saved = class_state(cls)
 
     def undo() -> None:
@@ -124,6 +127,7 @@ def _class_undo(cls: type) -> Undo:
 
 
 def _cell_undo(cell: Any) -> Undo:
+    """Returns the undo of a closure cell, which may have been empty."""
     saved = contents_of(cell)
 
     def undo() -> None:
@@ -147,6 +151,8 @@ def namespace_undo(space: dict[str, Any]) -> Undo:
 
 
 def _names_undo(space: dict[str, Any], saved: dict[str, Any], stays: Callable[[str, Any], bool]) -> Undo:
+    """Returns the undo of the names in `space`: it deletes new names for which `stays` is False."""
+
     def undo() -> None:
         for name in [name for name, value in space.items() if name not in saved and not stays(name, value)]:
             del space[name]

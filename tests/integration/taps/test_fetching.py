@@ -20,7 +20,7 @@ from torch.utils.data._utils import fetch as torch_fetch
 
 from gpu_doctor.capture import patching
 from gpu_doctor.capture.fetch import thread_counters
-from gpu_doctor.capture.fetch.book import _staying
+from gpu_doctor.capture.fetch.book import _persistent
 from gpu_doctor.capture.fetch.meter import WorkerMeter, metered
 from gpu_doctor.capture.fetch.tally import FIRST_FETCHES, SlotFile
 from gpu_doctor.capture.recorder import Recorder
@@ -274,14 +274,14 @@ def test_workers_that_stay_meter_no_more_after_the_run_and_again_in_the_next() -
     loader = DataLoader(Slow(), batch_size=8, num_workers=1, persistent_workers=True)
     try:
         assert fetched(loader).batches == 3
-        file, slot = list(_staying.values())[-1]  # other tests' loaders may not be collected yet
-        assert file.generation == 0.0
+        file, slot = list(_persistent.values())[-1]  # other tests' loaders may not be collected yet
+        assert file.run_began == 0.0
         list(loader)  # bare
         assert file.tally(slot).sums.batches == 3
         again = fetched(loader)
         assert again.batches == 3
         assert 24 * SLEEP_S <= again.wall_s < 1.0
-        assert file.generation == 0.0
+        assert file.run_began == 0.0
     finally:
         loader._iterator._shutdown_workers()  # type: ignore[union-attr]
 
@@ -336,12 +336,12 @@ def test_where_the_kernel_counts_nothing_it_is_not_measured(monkeypatch: pytest.
 def in_worker(plain: Callable[[Any, Any], Any]) -> Iterator[tuple[Any, SlotFile]]:
     """A fetch as a worker meters it, and the file of its slot."""
     file = SlotFile.made()
-    file.generation = 1.0
+    file.run_began = 1.0
     meter = WorkerMeter(file, 0)
     try:
         yield metered(plain, meter), file
     finally:
-        file.generation = 0.0
+        file.run_began = 0.0
         meter.begins(None)  # which stops what looks at the lines
         file.remove(unmap=False)
 
@@ -363,11 +363,11 @@ def test_a_fetch_inside_of_a_fetch_or_one_that_raises_is_none_of_its_own() -> No
                 fetch(None, "raises")
         assert file.tally(0).sums.batches == len(file.tally(0).recent) == FIRST_FETCHES - 1
         assert bodies == 3 * (FIRST_FETCHES - 1)
-        file.generation = 0.0
+        file.run_began = 0.0
         assert fetch(None, 1) == 1
         assert file.tally(0).sums.batches == FIRST_FETCHES - 1
         file.clear(0)
-        file.generation = 2.0
+        file.run_began = 2.0
         assert fetch(None, 1) == 1
         assert file.tally(0).sums.batches == 1
 

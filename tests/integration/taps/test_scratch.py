@@ -104,8 +104,8 @@ def test_a_file_that_is_mapped_is_held_until_the_mapping_goes(folder: Path) -> N
     (path,) = left(folder)
     scratch.sweep()
     assert path.exists()
-    file.generation = 7.0
-    assert SlotFile(str(path)).generation == 7.0
+    file.run_began = 7.0
+    assert SlotFile(str(path)).run_began == 7.0
     del file
     left(folder)
     scratch.sweep()
@@ -199,7 +199,7 @@ def test_a_folder_that_cannot_be_read_or_a_file_that_cannot_be_removed_raises_no
     def refuses(path: Path, missing_ok: bool = False) -> None:
         raise PermissionError(13, "no", str(path))
 
-    one, other = scratch.made(8), scratch.made(8)
+    one, other = scratch.make_file(8), scratch.make_file(8)
     left(folder)
     with monkeypatch.context() as broken:
         broken.setattr(Path, "unlink", refuses)

@@ -57,6 +57,7 @@ def test_a_function_imported_by_its_name() -> None:
         ("torch.autocast('cuda', torch.float16, use_amp)", "torch.autocast('cuda', torch.float16, False)"),
         ("torch.autocast('cuda', torch.float16)", "torch.autocast('cuda', torch.float16, enabled=False)"),
         ("torch.autocast('cuda', enabled=use_amp)", "torch.autocast('cuda', enabled=False)"),
+        ("torch.autocast('cuda', **options)", """torch.autocast('cuda', **{**options, "enabled": False})"""),
         ("torch.cuda.amp.autocast(use_amp)", "torch.cuda.amp.autocast(False)"),
         ("torch.cuda.amp.autocast()", "torch.cuda.amp.autocast(enabled=False)"),
         ("autocast(use_amp)", "autocast(False)"),
@@ -76,6 +77,11 @@ def test_mixed_precision_is_switched_off_by_place_or_by_name(
 ) -> None:
     imports = "import torch\nfrom torch.cuda.amp import autocast\n"
     assert after(f"{imports}used = {written}\n", {"amp": "off"}, namespace) == f"{imports}used = {becomes}\n"
+
+
+def test_arguments_that_may_hold_the_switch_are_left_to_the_hand() -> None:
+    fix = fixing.fix(["import torch\nused = torch.autocast(*given)\n" + LOOP], {"amp": "off"}, Setup(), str)
+    assert not fix.complete and "enabled" in fix.notes[0]
 
 
 def test_a_line_that_imports_torch_and_goes_on_stays_before_it() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import multiprocessing
 import os
 import subprocess
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 from gpu_doctor.cell import NETWORK, PROCESSES, CellSource, reaches
+from gpu_doctor.cell.syntax import imported
 
 
 def found(text: str, **namespace: Any) -> list[tuple[str, str, int]]:
@@ -80,3 +82,12 @@ def test_names_of_earlier_cells_say_what_they_stand_for() -> None:
 def test_each_call_is_named_once_with_its_first_line() -> None:
     text = "import requests\nfor x in rows:\n    requests.post(x)\nrequests.post(1)\nrequests.get(2)"
     assert found(text) == [(NETWORK, "requests.post", 3), (NETWORK, "requests.get", 5)]
+
+
+def test_a_relative_import_is_not_the_library_of_that_name() -> None:
+    assert found("from .requests import get\nget(1)") == [] != found("from requests import get\nget(1)")
+
+
+def test_names_of_relative_and_star_imports() -> None:
+    text = "from . import a\nfrom .b import c as d\nfrom ..b import e\nfrom q import *\nimport os.path"
+    assert imported(ast.parse(text)) == {"a": ".a", "d": ".b.c", "e": "..b.e", "os": "os"}

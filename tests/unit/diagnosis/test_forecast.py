@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gpu_doctor.diagnosis.forecast.forecast import best_workers, enough, forecast, worker_counts
+from gpu_doctor.diagnosis.forecast.forecast import best_workers, fewest_near_best, forecast, worker_counts
 from gpu_doctor.diagnosis.forecast.prediction import BAND, Forecast
 from gpu_doctor.diagnosis.forecast.stages import HANDOVER_MOST_S
 from gpu_doctor.diagnosis.vitals.fields import Vitals
@@ -76,9 +76,9 @@ def test_as_few_workers_as_gain_nearly_the_most(loop: Loop, least: int, most: in
 
 def test_of_several_numbers_of_workers_the_smallest_that_is_near_the_best() -> None:
     known = {n: Forecast(one, 0.5, 9.0, 0.01, "why") for n, one in {1: 1.0, 2: 1.98, 4: 2.05}.items()}
-    found = enough(known)
+    found = fewest_near_best(known)
     assert found is not None and found[0] == 2
-    assert enough({}) is None
+    assert fewest_near_best({}) is None
 
 
 def test_handing_over_is_as_the_run_measured_it() -> None:

@@ -9,13 +9,13 @@ import pytest
 
 from gpu_doctor.notebook import plots
 from gpu_doctor.recording import Metric, Replay, Steps
-from gpu_doctor.report.plot_data import MOST_MARKS, Layer, Tail, expected, line_of
+from gpu_doctor.report.plot_data import MOST_MARKS, Layer, Points, expected, line_of
 from tests.support.panel_parts import Script, news, replaced
 from tests.support.recordings import starved
 
 
 def test_a_tail_sends_increments_and_stays_bounded() -> None:
-    tail, page = Tail(most=400), np.empty(0)
+    tail, page = Points(most=400), np.empty(0)
     replacements = 0
     for push in range(2000):
         x = push * 0.5 + np.linspace(0.0, 0.49, 10)

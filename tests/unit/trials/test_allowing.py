@@ -187,7 +187,7 @@ def test_a_question_of_the_guards_own_that_fails_lets_nothing_pass(monkeypatch: 
     def fails(*given: object) -> bool:
         raise AttributeError
 
-    monkeypatch.setattr("gpu_doctor.trials.side_effects.reach_guard._passes", fails)
+    monkeypatch.setattr("gpu_doctor.trials.side_effects.reach_guard._is_exempt", fails)
     with ReachGuard(()) as guard, pytest.raises(BaseException, match="refused"):
         os.system("true")
     assert guard.reached == ("processes", "os.system")

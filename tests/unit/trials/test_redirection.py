@@ -260,13 +260,13 @@ def test_on_a_disk_without_links_files_are_copied_too(untouched: Path, monkeypat
 
 
 def test_without_a_folder_for_temporary_files_no_side_begins(untouched: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scratch, "made", lambda: None)
+    monkeypatch.setattr(scratch, "make_folder", lambda: None)
     effect = gpu_doctor.case("open('old.txt', 'w')", space()).trial({"threads": 1}, steps=2, seconds=2)
     assert effect.outcome == "refused" and "TMPDIR" in effect.reason
 
 
 def test_what_a_killed_kernel_left_is_removed_and_that_of_a_living_one_stays() -> None:
-    ours = scratch.made()
+    ours = scratch.make_folder()
     assert ours is not None
     process = multiprocessing.get_context("fork").Process(target=int)
     process.start()

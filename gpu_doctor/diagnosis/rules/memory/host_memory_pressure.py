@@ -52,12 +52,12 @@ def check(vitals: Vitals) -> Finding | None:
     lowest, total = vitals.host_memory_available_bytes, vitals.host_memory_total_bytes
     if lowest is None or not total:
         return None
-    killed = _killed(vitals)
+    kill_evidence = _killed(vitals)
     low = lowest < min(LOW_SHARE * total, LOW_BYTES)
     swapping = bool(vitals.process_swapped_bytes) and (vitals.swap_in_bytes_per_s or 0.0) >= SWAP_IN_BYTES_PER_S
-    if not low and not swapping and not killed:
+    if not low and not swapping and not kill_evidence:
         return None
-    evidence = [*killed, *least_available(vitals)]
+    evidence = [*kill_evidence, *least_available(vitals)]
     if swapping:
         swapped, rate = vitals.process_swapped_bytes or 0.0, vitals.swap_in_bytes_per_s or 0.0
         evidence.append(
@@ -73,7 +73,7 @@ def check(vitals: Vitals) -> Finding | None:
         )
     headline = "The process's memory is swapped out." if swapping else "The host's memory is nearly used up."
     headline = headline.replace(".", f": {formatting.size(lowest)} of {formatting.size(total)} is left.")
-    if killed:  # the readings say less, as memory may fill up between two of them
+    if kill_evidence:  # the readings say less, as memory may fill up between two of them
         headline = f"The memory of {formatting.size(total)} ran out: the system killed a process."
     return Finding(
         rule="host-memory-pressure",

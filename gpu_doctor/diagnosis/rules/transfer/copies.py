@@ -222,15 +222,15 @@ def check(vitals: Vitals) -> list[Finding]:
 
 
 def _many_small(vitals: Vitals) -> Finding | None:
-    """Reports eight or more small copies per batch."""
+    """Reports COPIES or more small copies per batch; the headline counts them per step."""
     traffic, copies = vitals.traffic, vitals.transfers_per_step or 0.0
     nbytes, share = vitals.transfer_bytes_per_step or 0.0, vitals.transfer_share or 0.0
     if traffic is None or copies / vitals.rounds < COPIES or nbytes / copies >= SMALL_BYTES:
         return None
     if traffic.small < MOSTLY * traffic.to_device:
         return None
-    empty = vitals.caught_up_share
-    if empty is None or vitals.transfer_share is None:
+    idle_share = vitals.caught_up_share
+    if idle_share is None or vitals.transfer_share is None:
         return None
     cost = max(vitals.exposed_transfer_share or 0.0, share if vitals.gpu_outruns_host else 0.0)
     cost = gpu_pace.at_most(vitals, cost)
@@ -244,7 +244,7 @@ def _many_small(vitals: Vitals) -> Finding | None:
         evidence=(
             f"{formatting.average(copies)} copies of {formatting.size(nbytes / copies)} a step, "
             f"{formatting.seconds(each_s)} each; {traffic.small} of {traffic.to_device} below 64 kB",
-            f"the GPU has nothing queued in {formatting.share(empty)} of its steps",
+            f"the GPU has nothing queued in {formatting.share(idle_share)} of its steps",
             *hot_lines(vitals, ("transfer",)),
         ),
         prescriptions=(PACKED,),

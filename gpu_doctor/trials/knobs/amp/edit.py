@@ -100,7 +100,7 @@ class _Backward:
         ]
 
     def _before(self, statement: ast.stmt) -> list[ast.stmt]:
-        """Returns the statements of a block before a statement, after the last call of an earlier backward."""
+        """Returns the statements of the block from after its last earlier backward() up to `statement`."""
         block, at = block_of(self._cell, statement)
         others = [n for n in range(at) if any(node in self._earlier for node in ast.walk(block[n]))]
         return block[max(others, default=-1) + 1 : at]
