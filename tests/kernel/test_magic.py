@@ -285,7 +285,7 @@ def test_a_second_run_answers_with_its_own_figures(shell: InteractiveShell) -> N
 @pytest.mark.parametrize(
     ("line", "says"),
     [
-        ("check", "no GPU"),
+        ("check", "No GPU"),
         ("explain slow-getitem", "What it means"),
         ("knobs", "num_workers"),
         ("knobs", "random augmentation draw other numbers"),
