@@ -251,7 +251,10 @@ class StepClock(PhaseClock):
         self._requests.append(source)
 
     def _classify_last_batch(self, last: Source, source: Source) -> None:
-        """Decides what the last batch, of `last`, was used for, when `source` gets the next request."""
+        """Decides what the last batch, of `last`, was used for, when `source` gets the next request.
+
+        It was trained on, evaluated, fetched at the end of a pass and never used, or one part of a `zip` of loaders.
+        """
         if self._learned:
             self._learned_from(last)
             return

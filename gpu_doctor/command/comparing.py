@@ -59,6 +59,7 @@ class Comparison:
         return "\n".join([self._rates(), formatting.sentence(str(self.effect)), *self.notes, *self._gate()])
 
     def _rates(self) -> str:
+        """Returns a line with the speeds of both sides of recordings, and the number of their pairs."""
         effect = self.effect
         sides = (effect.baseline_samples_per_s, effect.candidate_samples_per_s)
         first, second = (formatting.rate(side, effect.unit) for side in sides)

@@ -47,7 +47,7 @@ class Kernel:
         return False
 
     def _call(self, native: int | None) -> bytes:
-        """Returns the number of the system call that a thread is in; empty if it may not be read."""
+        """Returns the system call that a thread is in, as `b"202"` or `b"running"`; empty if it may not be read."""
         with contextlib.suppress(OSError):
             return self._read(f"/proc/self/task/{native}/syscall").split()[:1][0]
         return b""

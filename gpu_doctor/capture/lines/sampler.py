@@ -50,7 +50,7 @@ class LineSampler:
     """Takes stack samples of the training thread and adds up the time of each line."""
 
     def __init__(self, recorder: Recorder) -> None:
-        """Prepares to sample the training thread of `recorder`."""
+        """Prepares to sample the training thread of `recorder`; `placed` gets each sample back with its phase."""
         self._recorder, self._clock = recorder, recorder.clock
         self._seen: dict[tuple[_Sampled, int, bool], float] = {}
         self._total = 0.0

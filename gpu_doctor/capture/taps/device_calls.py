@@ -83,7 +83,11 @@ class DeviceCalls:
         return self._begin(Call(source, phase, blocking=blocking))
 
     def waits(self, source: torch.Tensor | None, whole: bool) -> Call | None:
-        """Begins a call that waits for a tensor's values, or for everything launched if `source` is None.
+        """Begins a call that waits for a tensor's values, or for all launched work.
+
+        Args:
+            source: Tensor on a device; None to wait for all launched work.
+            whole: True if the call copies the whole tensor to the host, rather than a size or one number.
 
         Returns:
             The call; None if the tensor is on the CPU, or another wait is in progress.

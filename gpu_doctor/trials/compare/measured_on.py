@@ -24,7 +24,10 @@ class MeasuredOn:
 
 
 def measured_on(bases: Sequence[Recording], candidates: Sequence[Recording]) -> MeasuredOn:
-    """Returns where both sides were measured; a side without a step may not have reached its device."""
+    """Returns the devices of both sides, whether the report names them, and why different machines get no verdict.
+
+    Recordings without a step are left out, as they may not have reached their device.
+    """
     sides = [[setup.setup for setup in side if len(setup.steps)] for side in (bases, candidates)]
     before, after = (devices_of(side) for side in sides)
     pairs = [(a, b) for a, b in zip(bases, candidates, strict=False) if len(a.steps) and len(b.steps)]
@@ -32,10 +35,10 @@ def measured_on(bases: Sequence[Recording], candidates: Sequence[Recording]) -> 
     # If the machines are unknown, different devices mean different machines.
     if any(a.setup.machine != b.setup.machine or (_unknown(a, b) and _differ(a, b)) for a, b in pairs):
         unfair = f"the baseline was measured on {before}, the candidate on {after}: {MACHINES}"
-        return MeasuredOn(f"{before} (baseline) and {after} (candidate)", True, unfair)
+        return MeasuredOn(f"{before} (baseline) and {after} (candidate)", told=True, unfair=unfair)
     if any(_differ(a, b) for a, b in pairs):
-        return MeasuredOn(f"{before} (baseline) and {after} (candidate)", True)
-    return MeasuredOn(devices_of([*sides[0], *sides[1]]), away)
+        return MeasuredOn(f"{before} (baseline) and {after} (candidate)", told=True)
+    return MeasuredOn(devices_of([*sides[0], *sides[1]]), told=away)
 
 
 def _differ(a: Recording, b: Recording) -> bool:

@@ -66,10 +66,13 @@ class _Backward:
         self._earlier = [other for other in backwards if self._cell.begin(other) < self._cell.begin(call)]
 
     def edits(self, head: str) -> Edits:
-        """Returns the edits that put forward and loss into a block of `head`.
+        """Returns the edits that put the statements of forward and loss into a block of `head`.
+
+        A loss that is computed in the call of backward() itself first gets a name.
 
         Raises:
-            NotPlaced: The loop does not compute the loss in separate statements before the call.
+            NotPlaced: No statement before backward() computes the loss, or a backward() that computes it is not a
+                statement of its own.
         """
         cell, statement = self._cell, statement_of(self._cell, self._call)
         if any(isinstance(node, ast.Call) for node in ast.walk(self._loss)):
